@@ -1,7 +1,8 @@
 // Renders a chart with Go's own text/template and the functions that our chart uses. It is no helm: hooks, lookups,
 // dependencies and the rest of its functions are not here.
 //
-//	render FOLDER < VALUES.json     prints the rendered templates as one YAML stream
+//	render FOLDER < VALUES.json             prints the rendered templates as one YAML stream
+//	render FOLDER NOTES.txt < VALUES.json   prints one of them, whatever it is
 package main
 
 import (
@@ -140,6 +141,10 @@ func main() {
 		fail(err)
 		_, err = all.New(filepath.Base(path)).Parse(string(text))
 		fail(err)
+	}
+	if len(os.Args) > 2 {
+		fail(all.ExecuteTemplate(os.Stdout, os.Args[2], data))
+		return
 	}
 	for _, path := range paths {
 		name := filepath.Base(path)

@@ -38,12 +38,12 @@ def values_with(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the chart's values with changes; raise where the schema of the values does not take them."""
     values = merged(yaml.safe_load((CHART / "values.yaml").read_text()), changes)
     schema = json.loads((CHART / "values.schema.json").read_text())
-    jsonschema.Draft202012Validator(schema).validate(values)
+    jsonschema.Draft7Validator(schema).validate(values)  # the newest that every helm 3 knows
     return values
 
 
-def render(changes: dict[str, Any] | None = None, *, release: str = "lab") -> str:
-    """Return the rendered chart as one YAML stream; raise `ValueError` for what the templates refuse."""
+def render(changes: dict[str, Any] | None = None, *, release: str = "lab", only: str | None = None) -> str:
+    """Return the rendered chart as one YAML stream, or the text of one file; raise `ValueError` where it is refused."""
     program = _built()
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     data = {
@@ -52,7 +52,12 @@ def render(changes: dict[str, Any] | None = None, *, release: str = "lab") -> st
         "Chart": {"AppVersion": chart["appVersion"], "Name": chart["name"]},
     }
     done = subprocess.run(
-        [program, str(CHART)], input=json.dumps(data), capture_output=True, text=True, timeout=60, check=False
+        [program, str(CHART), *([only] if only else [])],
+        input=json.dumps(data),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     if done.returncode:
         raise ValueError(done.stderr)

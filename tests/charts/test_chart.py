@@ -148,6 +148,32 @@ def test_the_service_may_do_what_a_run_needs_and_no_more() -> None:
 
 
 @needs_go
+def test_the_service_may_make_the_kinds_that_are_named() -> None:
+    rendered = yaml.safe_load_all(render({"jobKinds": ["jobset", "trainjob", "appwrapper"]}))
+    (given,) = [item for item in rendered if item["kind"] == "Role"]
+    for wanted in (role("jobset"), role("trainjob"), role(app_wrapper=True)):
+        assert [rule for rule in wanted["rules"] if rule not in given["rules"]] == []
+    assert len(given["rules"]) == len(role()["rules"]) + 3
+
+
+@needs_go
+def test_the_notes_name_the_service_and_who_the_network_policy_keeps_out() -> None:
+    plain, entered = (render({"ingress": {"enabled": on}}, only="NOTES.txt") for on in (False, True))
+    assert "kubectl -n team logs deploy/lab-weft" in plain
+    assert "networkPolicy.fromNamespaces" not in plain
+    assert "networkPolicy.fromNamespaces" in entered
+    allowed = {"ingress": {"enabled": True}, "networkPolicy": {"fromNamespaces": ["ingress"]}}
+    assert "networkPolicy.fromNamespaces" not in render(allowed, only="NOTES.txt")
+
+
+def test_the_schema_is_one_that_every_helm_reads_and_the_chart_may_be_a_part_of_another() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
+    jsonschema.Draft7Validator.check_schema(schema)
+    values_with({"global": {"registry": "a"}, "enabled": True})
+
+
+@needs_go
 def test_the_network_policy_leaves_alone_a_run_that_is_called_as_the_release() -> None:
     (policy,) = [item for item in yaml.safe_load_all(render()) if item["kind"] == "NetworkPolicy"]
     (component,) = policy["spec"]["podSelector"]["matchExpressions"]

@@ -22,6 +22,7 @@ from weft.documents import Document
 
 Label = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 ObjectName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+QueueName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]  # the value of a label
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}$")]
 SecretKey = Annotated[str, Meta(pattern=r"^[a-z0-9][-a-z0-9.]{0,252}/[-._a-zA-Z0-9]{1,253}$")]
 AbsolutePath = Annotated[str, Meta(pattern=r"^/[^:\x00-\x1f]*$")]
@@ -69,7 +70,7 @@ class KubernetesConfig(Document, frozen=True, kw_only=True):
 
     image: Annotated[str, Meta(pattern=r"^[^\s]{0,500}$")] = ""
     kind: Kind = "job"
-    app_wrapper: bool = False  # put everything into an AppWrapper
+    app_wrapper: bool = False  # have an AppWrapper make what has pods
     name: Label | None = None  # of the objects; None: after the script
     namespace: Label | None = None  # None: that of the kubeconfig's context
     context: str | None = None  # of the kubeconfig; None: the current one
@@ -94,8 +95,8 @@ class KubernetesConfig(Document, frozen=True, kw_only=True):
     capabilities: tuple[Annotated[str, Meta(pattern=r"^[A-Z_]{1,40}$")], ...] = ()  # IPC_LOCK for RDMA
     host_network: bool = False
     networks: tuple[str, ...] = ()  # secondary networks, by Multus: name or namespace/name
-    queue: Label | None = None  # Kueue's LocalQueue
-    queue_priority: Label | None = None  # Kueue's WorkloadPriorityClass
+    queue: QueueName | None = None  # Kueue's LocalQueue
+    queue_priority: QueueName | None = None  # Kueue's WorkloadPriorityClass
     topology: PodTopology | None = None
     priority_class: ObjectName | None = None  # of the pods
     scheduler: ObjectName | None = None

@@ -31,6 +31,7 @@ from weft.launch.engines.kubernetes.objects.request import make_request
 from weft.launch.engines.kubernetes.objects.snapshot import PART_BYTES
 from weft.launch.engines.kubernetes.objects.yaml_text import one_to_yaml, to_yaml
 from weft.launch.pod_settings import (
+    Kind,
     KubernetesConfig,
     PodToleration,
     PodTopology,
@@ -314,15 +315,34 @@ def test_a_large_snapshot_takes_several_config_maps_of_one_folder() -> None:
     assert restricted_problems(pods) == []
 
 
-def test_a_large_snapshot_does_not_fit_into_one_app_wrapper() -> None:
-    config = LaunchConfig(
-        command=Command("command", "true"),
-        engine="kubernetes",
-        kubernetes=KubernetesConfig(image=IMAGE, code="snapshot", app_wrapper=True),
-    )
-    make_request(config, door_secret="", code=b"x" * PART_BYTES)
-    with pytest.raises(UsageError, match="an AppWrapper is one object"):
-        make_request(config, door_secret="", code=b"x" * (PART_BYTES + 1))
+@pytest.mark.parametrize(("kind", "wrapped"), [("job", ["Service", "Job"]), ("jobset", ["JobSet"])])
+def test_an_app_wrapper_holds_only_kinds_that_its_controller_may_make(kind: Kind, wrapped: list[str]) -> None:
+    """By its Role: services, jobs, jobsets and others of pods, and neither Secrets nor ConfigMaps."""
+    made = request(kind=kind, app_wrapper=True, code="snapshot")
+    *beside, wrapper = manifests(replace(made, code=b"x" * (PART_BYTES + 1)))
+    assert [item["kind"] for item in beside] == ["Secret", "ConfigMap", "ConfigMap"]
+    assert wrapper["kind"] == "AppWrapper"
+    assert [part["template"]["kind"] for part in wrapper["spec"]["components"]] == wrapped
+    assert [part.get("podSets") is not None for part in wrapper["spec"]["components"]][-1]
+
+
+def test_a_trainjob_asks_for_no_field_that_trainer_2_2_lacks_unless_it_must() -> None:
+    def pods(grace_s: int) -> dict[str, Any]:
+        spec = manifests(request(kind="trainjob", grace_s=grace_s))[-1]["spec"]
+        (job,) = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        found: dict[str, Any] = job["template"]["spec"]["template"]["spec"]
+        return found
+
+    assert "terminationGracePeriodSeconds" not in pods(30)
+    assert pods(60)["terminationGracePeriodSeconds"] == 60
+
+
+def test_a_trainjob_with_many_arguments_keeps_to_the_lists_that_trainer_takes() -> None:
+    made = replace(request(kind="trainjob"), command=tuple(map(str, range(200))))
+    trainer = manifests(made)[-1]["spec"]["trainer"]
+    assert [*trainer["command"], *trainer["args"]] == list(made.command)
+    assert len(trainer["command"]) == 128
+    assert "args" not in manifests(request(kind="trainjob"))[-1]["spec"]["trainer"]
 
 
 def test_pods_of_the_nodes_network_keep_apart_whatever_their_labels_are() -> None:

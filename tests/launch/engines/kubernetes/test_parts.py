@@ -43,7 +43,7 @@ from weft.launch.engines.kubernetes.pod_news import (
 )
 from weft.launch.engines.kubernetes.rank_output import RankOutput
 from weft.launch.engines.pods.lines import listen_at, reach
-from weft.launch.engines.pods.mirror import MARK, FilePiece, Mirror, mark_of, piece_in, write_piece
+from weft.launch.engines.pods.mirror import MARK, FilePiece, Mirror, MirroredFiles, mark_of, piece_in
 from weft.launch.engines.pods.place import is_among_pods, place_from
 from weft.launch.engines.pods.start import unpack
 from weft.launch.pod_settings import KubernetesConfig
@@ -100,10 +100,11 @@ def test_files_of_a_run_come_through_the_log(tmp_path: Path) -> None:
     text = (tmp_path / "out").read_bytes()
     assert b"secret" not in text
     assert len(max(text.splitlines(), key=len)) < 4096  # a pipe keeps a mark together
+    files = MirroredFiles(here)
     for match in MARK.finditer(text):
         piece = piece_in(match)
         assert piece is not None
-        write_piece(here, piece)
+        assert not files.put(piece)
     assert (here / "metrics" / "rank-0.jsonl").read_bytes() == b"a" * 6000 + b"b" * 10
     assert sorted(path.name for path in here.rglob("*") if path.is_file()) == ["outcome.json", "rank-0.jsonl"]
 
@@ -129,6 +130,48 @@ def test_a_file_in_the_middle_of_a_line_does_not_part_it(tmp_path: Path) -> None
     assert err.getvalue() == b"weft: view 1\n"
     assert (tmp_path / "plan.json").read_text() == "{}"
     assert log.outcome == {"code": 3}
+
+
+def marks_of(folder: Path, name: str, text: str) -> list[bytes]:
+    """Return the lines by which a file comes through a log."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    with (folder.parent / "printed").open("wb") as out:
+        Mirror(folder, out.fileno()).close()
+    return (folder.parent / "printed").read_bytes().splitlines(keepends=True)
+
+
+def test_an_outcome_with_a_long_traceback_or_many_ranks_is_known(tmp_path: Path) -> None:
+    told = {"code": 1, "codes": {str(rank): 1 for rank in range(1000)}, "failure": {"traceback": "x" * 9000}}
+    lines = marks_of(tmp_path / "there", "outcome.json", json.dumps(told))
+    assert len(lines) > 4
+    for folder in (tmp_path / "here", None):
+        console = Console(2, logs=tmp_path, out=BytesIO(), err=BytesIO())
+        log = LeaderLog(console, folder)
+        for line in lines:
+            assert log.outcome is None
+            log.take([line])
+        console.close()
+        assert log.outcome == told
+
+
+def test_files_whose_beginning_the_cluster_has_not_kept_begin_with_a_whole_line(tmp_path: Path) -> None:
+    """As for whoever comes back to a long run: kubelets keep the last 10 MB of a log."""
+    err = BytesIO()
+    console = Console(2, logs=tmp_path, out=BytesIO(), err=err)
+    rows = [json.dumps({"step": step}) + "\n" for step in range(2000)]
+    lines = marks_of(tmp_path / "there", "metrics.jsonl", "".join(rows))
+    log = LeaderLog(console, tmp_path / "here")
+    kept = lines[len(lines) // 2 :]
+    log.take([*kept, *kept[-1:]])
+    log.take([mark_of(FilePiece("elastic/control.json", 2400, 2402, b"}}"))])
+    console.close()
+    found = (tmp_path / "here" / "metrics.jsonl").read_text()
+    assert 0 < len(found) < len("".join(rows))
+    assert "".join(rows).endswith(f"\n{found}")
+    assert err.getvalue().count(b"the beginning of the log is gone") == 1
+    log.take(lines)  # all of it after all, as from another first pod
+    assert (tmp_path / "here" / "metrics.jsonl").read_text() == "".join(rows)
 
 
 def test_an_outcome_comes_with_the_folders_of_this_machine(tmp_path: Path) -> None:

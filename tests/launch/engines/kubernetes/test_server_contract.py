@@ -269,8 +269,8 @@ def test_a_job_ends_at_a_deadline_that_is_set_later(
     objects = applied(pods=2, deadline_s=600)
     job = api_server.api.read(objects[-1])
     assert job is not None
-    api_server.api.patch(
-        objects[-1], lease_change(job, client_s=1, deadline_s=600, now_s=api_server.api.now_s)
-    )
+    change = lease_change(job, client_s=1, deadline_s=600, now_s=api_server.api.now_s)
+    change["spec"]["ttlSecondsAfterFinished"] = 600  # for another controller takes ended Jobs away
+    api_server.api.patch(objects[-1], change)
     await_("its end", lambda: str(job_end(api_server.api.read(objects[-1]))).startswith("DeadlineExceeded"))
     await_("no pods", lambda: api_server.indexes(objects) == [])

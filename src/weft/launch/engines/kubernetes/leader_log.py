@@ -15,10 +15,11 @@ from typing import Any
 
 from weft.launch.control.console import Console
 from weft.launch.engines.kubernetes.rank_output import RankOutput
-from weft.launch.engines.pods.mirror import ADOPTED, MARK, piece_in, write_piece
+from weft.launch.engines.pods.mirror import ADOPTED, MARK, FilePiece, MirroredFiles, piece_in
 
 Data = dict[str, Any]
 CONTROL = "elastic/control.json"
+OUTCOME = "outcome.json"
 _RANK = re.compile(rb"\[ *(\d+)\] ")
 
 
@@ -34,10 +35,15 @@ class LeaderLog:
     _ranks: RankOutput = field(default_factory=RankOutput)
     _pods: int = 0  # first pods so far
     _adopted: bool = False  # this one goes on with the run of the one before
+    _told: bytes = b""  # of the outcome, which may come in several pieces
+    _has_gap: bool = False
+
+    def __post_init__(self) -> None:
+        self._files = None if self.folder is None else MirroredFiles(self.folder)
 
     def begin_pod(self) -> None:
         """Go on with the log of another first pod."""
-        self.outcome, self._begun, self._adopted = None, b"", False
+        self.outcome, self._told, self._begun, self._adopted = None, b"", b"", False
         self._pods += 1
 
     def take(self, lines: Iterable[bytes]) -> None:
@@ -74,15 +80,28 @@ class LeaderLog:
             self._adopted = True
             self._ranks.again(json.loads(piece.data)["ranks"])
             self._put_traces_aside()
-        if self.folder is not None:
-            write_piece(self.folder, piece)
-            if piece.name == CONTROL:
+        if self.folder is not None and self._files is not None:
+            if self._files.put(piece):
+                self._say_that_the_beginning_is_gone()
+            elif piece.name == CONTROL:
                 self._ranks.note_lives((self.folder / piece.name).read_bytes())
-        if piece.name == "outcome.json":
-            try:
-                self.outcome = json.loads(piece.data)
-            except ValueError:
-                self.outcome = None
+        if piece.name == OUTCOME:
+            self._take_outcome(piece)
+
+    def _take_outcome(self, piece: FilePiece) -> None:
+        """Take in a piece of the outcome, which is known once all of it is there."""
+        self._told = self._told[: piece.offset] + piece.data
+        try:
+            self.outcome = json.loads(self._told)
+        except ValueError:
+            self.outcome = None
+
+    def _say_that_the_beginning_is_gone(self) -> None:
+        if not self._has_gap:
+            self._has_gap = True
+            self.console.say(
+                "weft: the beginning of the log is gone: the cluster keeps the last part of it alone (10 MB by default)"
+            )
 
     def _put_traces_aside(self) -> None:
         """Keep what the lost first pod has told: files of the same names come from the new one."""

@@ -102,12 +102,36 @@ class Mirror:
             yield FilePiece(name, offset, offset + len(piece), piece)
 
 
-def write_piece(folder: Path, piece: FilePiece) -> None:
-    """Put a piece into its file, which ends with it; the same piece may come again."""
-    path = folder / piece.name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.seek(piece.offset)
-        file.write(piece.data)
-        file.truncate()
+class MirroredFiles:
+    """The files of a run in a folder of ours, as their pieces come; the same piece may come again.
+
+    A cluster keeps the last megabytes of a log alone, so the first pieces of a file may be gone: what is appended to
+    then begins with the first whole line there is, and what is written as a whole waits until it is written anew.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._gone: dict[str, int] = {}  # bytes of each file that did not come
+
+    def put(self, piece: FilePiece) -> bool:
+        """Put a piece into its file, which ends with it; return whether bytes between them did not come."""
+        path, data = self._folder / piece.name, piece.data
+        size = path.stat().st_size if path.exists() else 0
+        if piece.offset == 0:
+            self._gone.pop(piece.name, None)
+        start = piece.offset - self._gone.get(piece.name, 0)
+        has_gap = start > size
+        if has_gap:
+            whole = data.find(b"\n") + 1
+            if not piece.name.endswith(_APPENDED) or not whole:
+                return True
+            start, data = size, data[whole:]
+            self._gone[piece.name] = piece.offset + whole - size
+        if start >= 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.seek(start)
+                file.write(data)
+                file.truncate()
+        return has_gap

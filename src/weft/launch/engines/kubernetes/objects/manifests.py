@@ -34,6 +34,8 @@ from weft.launch.pod_settings import KubernetesConfig
 # Of a pod of an elastic run. A pod that is evicted counts as failed, and a long run sees many of them.
 ELASTIC_RETRIES = 100
 TRAINER_API = "trainer.kubeflow.org/v1alpha1"
+DEFAULT_GRACE_S = 30  # of Kubernetes
+TRAINER_WORDS = 128  # that one list of a TrainJob may have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +73,12 @@ def manifests(request: ManifestRequest) -> tuple[Data, ...]:
     settings = request.settings
     needed = [_secret(request)]
     needed += [_code_map(request, number, part) for number, part in enumerate(request.code_parts)]
-    if settings.kind == "job":
-        needed.append(_service(request))
+    services = [_service(request)] if settings.kind == "job" else []
     main = {"job": _job, "jobset": _jobset, "trainjob": _trainjob}[settings.kind](request)
-    if settings.app_wrapper:
-        return (_app_wrapper(request, [*needed, main]),)
+    if settings.app_wrapper:  # its controller may make services and what has pods, but no Secret or ConfigMap
+        return (*needed, _app_wrapper(request, [*services, main]))
     main["metadata"] |= _queue_metadata(settings, main["metadata"])
-    return (*needed, main)
+    return (*needed, *services, main)
 
 
 def _metadata(request: ManifestRequest, name: str | None = None) -> Data:
@@ -220,12 +221,15 @@ def _jobset(request: ManifestRequest) -> Data:
 def _trainjob(request: ManifestRequest) -> Data:
     """Return a TrainJob of Kubeflow Trainer 2.2 or later, which takes the rest from its runtime."""
     settings = request.settings
+    words = literal_words(request.command)
     trainer: Data = {
         "image": settings.image,
-        "command": literal_words(request.command),
+        "command": words[:TRAINER_WORDS],
         "numNodes": settings.pods,
         "env": environment(request.pods),
     }
+    if more := words[TRAINER_WORDS:]:
+        trainer["args"] = more
     if wanted := resources(settings):
         trainer["resourcesPerNode"] = wanted
     node: Data = {"name": "node", "securityContext": container_security(settings)}
@@ -234,11 +238,9 @@ def _trainjob(request: ManifestRequest) -> Data:
     metadata: Data = {"labels": pod_labels(request.pods)}
     if annotations := pod_annotations(settings):
         metadata["annotations"] = annotations
-    pod = {
-        **shared_pod_fields(request.pods),
-        "terminationGracePeriodSeconds": settings.grace_s,
-        "containers": [node],
-    }
+    pod = {**shared_pod_fields(request.pods), "containers": [node]}
+    if settings.grace_s != DEFAULT_GRACE_S:  # for Trainer 2.2 has no field for it
+        pod["terminationGracePeriodSeconds"] = settings.grace_s
     patch = {"name": "node", "template": {"spec": {"template": {"metadata": metadata, "spec": pod}}}}
     spec: Data = {
         "runtimeRef": {
@@ -304,7 +306,7 @@ _POD_PATHS = {
 
 
 def _app_wrapper(request: ManifestRequest, objects: Sequence[Data]) -> Data:
-    """Return an AppWrapper that creates all objects, and counts as one workload."""
+    """Return an AppWrapper that creates some objects, and counts as one workload."""
     components: list[Data] = []
     for item in objects:
         component: Data = {"template": item}

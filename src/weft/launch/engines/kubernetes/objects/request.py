@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.errors import UsageError
 from weft.launch.config import LaunchConfig
 from weft.launch.engines.batch import options_of
 from weft.launch.engines.kubernetes.objects.checks import check_request
 from weft.launch.engines.kubernetes.objects.manifests import ManifestRequest
 from weft.launch.engines.kubernetes.objects.names import pod_names
 from weft.launch.engines.kubernetes.objects.quantities import amount_of
-from weft.launch.engines.kubernetes.objects.snapshot import PART_BYTES
 from weft.launch.masking import looks_secret
 from weft.launch.pod_settings import KubernetesConfig
-from weft.text import format_size
 
 RUN_DIR = "/tmp/weft-run"  # in a pod
 # Goes to the working folder and unpacks a snapshot of the code first, where the cluster does not.
@@ -22,14 +19,9 @@ START = ("python", "-P", "-m", "weft.launch.engines.pods.start")
 
 
 def make_request(config: LaunchConfig, *, door_secret: str, code: bytes | None = None) -> ManifestRequest:
-    """Decide a run on Kubernetes; raise `UsageError` for one that cannot be."""
+    """Decide a run on Kubernetes; raise `weft.errors.UsageError` for one that cannot be."""
     settings = config.kubernetes or KubernetesConfig()
     check_request(config, settings)
-    if settings.app_wrapper and len(code or b"") > PART_BYTES:
-        raise UsageError(
-            f"an AppWrapper is one object, so a snapshot in it must be at most {format_size(PART_BYTES)}, got "
-            f"{format_size(len(code or b''))}; drop app_wrapper, or put the code into the image"
-        )
     given = dict(config.env)
     return ManifestRequest(
         settings=settings,
