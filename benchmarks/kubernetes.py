@@ -5,6 +5,8 @@
 
 plan    seconds to make the manifests of a run in 1,000 pods
 lines   log lines per second that are passed on, with their ranks, into rank logs (one stream, as of the first pod)
+through the same from 32 pods that print at once to the client's terminal, over a connection that breaks on the way: no
+        line may be missing or come twice. Pods, launcher, API server and client share the cores
 first   seconds to the first line of a script in one pod, over that of the local engine; runs are interleaved
 worker  seconds to the next step of an elastic run in three pods after the worker of one pod was killed
 node    the same after all processes of a pod stopped without a word, as on a node that hangs
@@ -93,6 +95,55 @@ def lines(count: int = 300_000) -> dict[str, Any]:
         console.close()
         kept = sum(path.read_bytes().count(b"\n") for path in Path(folder).glob("rank-*.log"))
     return {"lines": count, "kept": kept, "lines_per_s": count / seconds}
+
+
+SHOUTS = """
+import os, sys, time
+rank, count = os.environ["RANK"], int(sys.argv[2])
+ready = sys.argv[1]
+open(os.path.join(ready, rank), "w").close()
+while not os.path.exists(os.path.join(ready, "go")):
+    time.sleep(0.05)
+for number in range(count):
+    print("step", number, "loss 0.12345 rate 0.001")
+"""
+
+
+def through(pods: int = 32, count: int = 20_000) -> dict[str, Any]:
+    """Time the lines of 32 pods from their print to the terminal of the client, over a broken connection."""
+    from testing.kubernetes.api_server import VirtualKubernetes
+
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory(prefix="weft-bench-") as name:
+        folder = Path(name)
+        for part in ("cluster", "pod"):
+            (folder / part).mkdir()
+        (folder / "pod" / "shouts.py").write_text(SHOUTS)
+        settings = folder / "cluster.yaml"
+        settings.write_text(f"workdir: {folder / 'pod'}\nimage: none\n")
+        argv = [WEFT, "run", "--engine", "kubernetes", "--kubernetes", str(settings), "--pods", str(pods)]
+        argv += ["--run-dir", str(folder / "run"), "--no-pin", "shouts.py", str(folder / "pod"), str(count)]
+        with VirtualKubernetes(folder / "cluster") as cluster, (folder / "out").open("wb") as out:
+            env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+            with subprocess.Popen(
+                argv, cwd=folder, env=env, stdout=out, stderr=subprocess.DEVNULL
+            ) as process:
+                while len(list((folder / "pod").iterdir())) < pods + 1 and process.poll() is None:
+                    time.sleep(0.1)
+                time.sleep(2.0)  # what the start has left to do
+                began, broken = time.perf_counter(), False
+                (folder / "pod" / "go").touch()
+                while process.poll() is None and (folder / "out").read_bytes().count(b"\n") < pods * count:
+                    if not broken and (folder / "out").stat().st_size > 1 << 20:
+                        cluster.restart()
+                        broken = True
+                    time.sleep(0.2)
+                seconds = time.perf_counter() - began
+                process.wait(60)
+        wanted = [f"step {number} loss 0.12345 rate 0.001" for number in range(count)]
+        logs = [(folder / "run" / f"rank-{rank}.log").read_text().splitlines() for rank in range(pods)]
+    return {"pods": pods, "lines": pods * count, "whole": sum(log == wanted for log in logs), "broken": broken,
+            "lines_per_s": pods * count / seconds}  # fmt: skip
 
 
 def first(turns: int = 5) -> dict[str, Any]:
@@ -197,6 +248,7 @@ def _recovery_s(trial: Trial, harm: Callable[[], None]) -> float:
 FIGURES: dict[str, Callable[[], dict[str, Any]]] = {
     "plan": plan,
     "lines": lines,
+    "through": through,
     "first": first,
     "worker": worker,
     "node": node,

@@ -109,7 +109,7 @@ class LaunchConfig:
                     f"the host list and the rank file must name the same hosts, got {', '.join(sorted(named))} "
                     f"and {', '.join(sorted(ranked))}; drop -H"
                 )
-        in_image = self.kubernetes is None or self.kubernetes.code == "image"
+        in_image = self.kubernetes is None or self.kubernetes.code != "snapshot"
         if self.engine != "kubernetes" or not in_image:  # an image has files that this machine need not have
             self.command.check(self.cwd)
 

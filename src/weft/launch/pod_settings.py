@@ -20,13 +20,15 @@ from msgspec import Meta, field
 
 from weft.documents import Document
 
-Label = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+QUANTITY = r"^\d{1,15}(\.\d{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+Label = Annotated[str, Meta(pattern=LABEL)]
 ObjectName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 QueueName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]  # the value of a label
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}$")]
 SecretKey = Annotated[str, Meta(pattern=r"^[a-z0-9][-a-z0-9.]{0,252}/[-._a-zA-Z0-9]{1,253}$")]
 AbsolutePath = Annotated[str, Meta(pattern=r"^/[^:\x00-\x1f]*$")]
-Quantity = Annotated[str, Meta(pattern=r"^\d{1,15}(\.\d{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")]
+Quantity = Annotated[str, Meta(pattern=QUANTITY)]
 Whole = Annotated[int, Meta(ge=0, le=1_000_000_000_000_000)]
 Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]
 Identity = Annotated[int, Meta(ge=0, le=2_147_483_647)]
@@ -108,7 +110,9 @@ class KubernetesConfig(Document, frozen=True, kw_only=True):
     deadline_s: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
     keep_s: Seconds | None = 86_400  # after the end; None: until someone deletes it
     grace_s: Seconds = 30  # between SIGTERM and SIGKILL
-    code: Literal["image", "snapshot"] = "image"  # a volume counts as the image's
+    code: Literal["image", "snapshot"] | None = (
+        None  # None: the image's, and a job's own; a volume counts as the image's
+    )
     workdir: AbsolutePath = "/workspace"
     runtime: ObjectName = "weft"  # the ClusterTrainingRuntime of a TrainJob
     port: Annotated[int, Meta(ge=1024, le=65535)] = 29499  # where the pods meet

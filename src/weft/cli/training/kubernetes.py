@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 from weft.cli.hosts.options import F
 from weft.cli.values import COUNT, ExistingFile, Text
 from weft.errors import UsageError
-from weft.launch.pod_settings import KubernetesConfig
+from weft.launch.pod_settings import LABEL, QUANTITY, KubernetesConfig
 from weft.text import shorten
 
 _FLAGS = {
@@ -73,7 +74,7 @@ def kubernetes_options(function: F) -> F:
 
 
 def kubernetes_config(options: dict[str, Any]) -> KubernetesConfig | None:
-    """Return the settings behind the flags and the file; takes its flags out of the options."""
+    """Return the settings behind the flags and the file; takes its flags, and those of an elastic run, out."""
     file: Path | None = options.pop("settings_file")
     resources: tuple[str, ...] = options.pop("resources")
     detach: bool = options.pop("detach")
@@ -93,6 +94,10 @@ def kubernetes_config(options: dict[str, Any]) -> KubernetesConfig | None:
         return None
     from weft.documents import fill_model, parse_document
 
+    _check_names(given)
+    pods, options["nnodes"] = _pods_of_torchrun(options["nnodes"]), None
+    if pods is not None and given.setdefault("pods", pods) != pods:
+        raise UsageError(f"--nnodes must equal --pods, got {pods} and {given['pods']}; drop --nnodes")
     data = parse_document(file) if file is not None else {}
     place = file or Path("--engine kubernetes")
     if not isinstance(data, dict):
@@ -103,22 +108,53 @@ def kubernetes_config(options: dict[str, Any]) -> KubernetesConfig | None:
         given["resources"] = {**(data.get("resources") or {}), **dict(map(_resource, resources))}
     if detach:
         given["detach"] = True
-    return fill_model({**data, **given}, KubernetesConfig, place)
+    settings = fill_model({**data, **given}, KubernetesConfig, place)
+    return _elastic_settings(settings, options, has_pods="pods" in {**data, **given})
+
+
+def _check_names(given: dict[str, Any]) -> None:
+    for field in ("namespace", "name"):
+        if field in given and not re.fullmatch(LABEL, given[field]):
+            raise UsageError(
+                f"{_FLAGS[field]} must be small letters, digits and hyphens, at most 63, got {shorten(given[field])}; "
+                f"write {_FLAGS[field]} train"
+            )
+
+
+def _pods_of_torchrun(nnodes: str | None) -> int | None:
+    """Return the pods that torchrun's count of hosts stands for."""
+    if nnodes is None:
+        return None
+    least, colon, most = nnodes.partition(":")
+    if colon and least != most:
+        raise UsageError(
+            f"--nnodes must be the number of pods with --engine kubernetes, got {nnodes}; for a run that goes on with "
+            f"fewer, write --elastic {nnodes}"
+        )
+    if not least.isdecimal() or int(least) < 1:
+        raise UsageError(f"--nnodes must be a whole number of at least 1, got {nnodes}; write --nnodes 2")
+    return int(least)
 
 
 def _resource(text: str) -> tuple[str, str]:
     name, equals, quantity = text.partition("=")
-    if not (name and equals and quantity):
-        raise UsageError(f"--resource must look like cpu=8 or nvidia.com/gpu=4, got {shorten(text)}; mend it")
+    if not (name and equals and re.fullmatch(QUANTITY, quantity)):
+        raise UsageError(
+            f"--resource must look like cpu=8, memory=32Gi or nvidia.com/gpu=4, got {shorten(text)}; mend it"
+        )
     return name, quantity
 
 
-def elastic_settings(settings: KubernetesConfig, options: dict[str, Any]) -> KubernetesConfig:
+def _elastic_settings(
+    settings: KubernetesConfig, options: dict[str, Any], *, has_pods: bool
+) -> KubernetesConfig:
     """Return the settings of an elastic run, whose options are those of `weft run` in the pods.
 
     Takes the options of an elastic run out; folders are those of the pods.
     """
     import msgspec
+
+    from weft.launch.engines.kubernetes.objects.request import accelerators_of
 
     limits = options.pop("elastic")
     given = {name: options.pop(name) for name in _ELASTIC}
@@ -138,7 +174,17 @@ def elastic_settings(settings: KubernetesConfig, options: dict[str, Any]) -> Kub
     for name, value in given.items():
         if value is not None and value != _ELASTIC[name]:
             args += [f"--{name.replace('_', '-')}", f"{value}"]
-    return msgspec.structs.replace(settings, elastic=True, extra_args=tuple(args))
+    per_pod, pods = options["per_host"], settings.pods
+    if not isinstance(per_pod, int) and options["workers"] is None:
+        per_pod = accelerators_of(settings) or 1
+    if isinstance(per_pod, int) and not has_pods:
+        pods = -(-most // per_pod)
+    elif isinstance(per_pod, int) and pods * per_pod < least:
+        raise UsageError(
+            f"the pods of an elastic run must hold its {least} workers, got {pods} with {per_pod} each; "
+            f"use --pods {-(-least // per_pod)} or more"
+        )
+    return msgspec.structs.replace(settings, elastic=True, extra_args=tuple(args), pods=pods)
 
 
 # The options of an elastic run, with the values that need not be written.

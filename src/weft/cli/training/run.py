@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from weft.cli.training.kubernetes import elastic_settings, kubernetes_config, kubernetes_options
+from weft.cli.training.kubernetes import kubernetes_config, kubernetes_options
 from weft.cli.training.options import launch_config, launch_options
 from weft.cli.values import COUNT, COUNT_OR_NONE, OutputFile, Seconds, Size, Text, WorkerLimits
 from weft.compat.horovod.launcher.beside import conflict as two_horovods
@@ -222,8 +222,6 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
     dry, as_json, sbatch = (options.pop(name) for name in ("dry_run", "as_json", "sbatch"))
     options["kubernetes"] = kubernetes = kubernetes_config(options)
-    if kubernetes is not None:
-        options["kubernetes"] = elastic_settings(kubernetes, options)
     elastic = None if kubernetes is not None else elastic_config(options)
     parallel = options.pop("parallel")
     config = make_config(ctx.meta[_ANY_COMMAND], **options)

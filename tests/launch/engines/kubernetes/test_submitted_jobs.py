@@ -6,10 +6,15 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psutil
 from testing.shell import Shell
 from tests.launch.engines.kubernetes.conftest import ClusterShell
+
+from weft.jobs.service.attempts.on_kubernetes import pod_options, pod_settings
+from weft.jobs.spec.read import convert_spec, resolve
+from weft.launch.pod_settings import KubernetesConfig
 
 SCRIPT = """
 import os, time, weft
@@ -21,12 +26,34 @@ print("rank", os.environ["RANK"], "of job", os.environ["WEFT_JOB_ID"])
 """
 
 
+def settings_of(**fields: Any) -> tuple[KubernetesConfig, list[str]]:
+    """Return the pods of an attempt, and the options of its run."""
+    resolved = resolve(convert_spec({"run": "train.py", "engine": "kubernetes", **fields}))
+    return pod_settings(resolved, job_id=7, number=2), pod_options(resolved, "/attempt")
+
+
+def test_the_code_of_a_job_goes_along_unless_it_is_in_the_image() -> None:
+    for given, code in (({}, "snapshot"), ({"code": "image"}, "image"), ({"code": "snapshot"}, "snapshot")):
+        pods, _ = settings_of(kubernetes={"image": "none:1", **given})
+        assert (pods.code, pods.name) == (code, "weft-7-2")
+
+
+def test_pods_of_an_elastic_job_have_room_for_all_its_workers() -> None:
+    pods, options = settings_of(
+        workers="2:6", kubernetes={"image": "none:1", "pods": 2}, resources={"cpus": 2}
+    )
+    assert options[-4:] == ["--elastic", "2:6", "--per-host", "3"]
+    assert pods.resources == {"cpu": "6000m"}
+    _, options = settings_of(workers=6, kubernetes={"image": "none:1", "pods": 2})
+    assert options[-2:] == ["-n", "6"]
+
+
 def test_a_submitted_job_runs_in_pods_and_outlives_the_services_own_pod(
     on_cluster: ClusterShell, tmp_path: Path
 ) -> None:
     shell, cluster = on_cluster.shell, on_cluster.cluster
     shell.script(SCRIPT)
-    pods = f"{{image: none:1, pods: 2, code: snapshot, workdir: {tmp_path / 'pod'}}}"
+    pods = f"{{image: none:1, pods: 2, workdir: {tmp_path / 'pod'}}}"
     (shell.folder / "job.yaml").write_text(
         f"run: train.py\nengine: kubernetes\nworkers: 2\nkubernetes: {pods}\n"
     )

@@ -637,7 +637,7 @@ export interface KubernetesConfig {
   deadline_s?: number | null;
   keep_s?: number | null;
   grace_s?: number;
-  code?: "image" | "snapshot";
+  code?: "image" | "snapshot" | null;
   workdir?: string;
   runtime?: string;
   port?: number;
