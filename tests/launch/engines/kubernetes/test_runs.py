@@ -247,7 +247,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_left_half_done(on_cluste
     before = {kind: len(on_cluster.cluster.objects(kind)) for kind in ("jobs", "secrets", "services")}
     done = on_cluster.run("--name", "one", script)
     assert done.returncode == 2
-    assert "a name that is free" in done.stderr
+    assert 'a name that is free in the namespace team, got secrets "one" already exists; use' in done.stderr
     assert before == {kind: len(on_cluster.cluster.objects(kind)) for kind in ("jobs", "secrets", "services")}
 
 
@@ -276,7 +276,7 @@ def test_the_objects_of_another_run_are_not_taken_for_ours_after_a_broken_answer
     on_cluster.cluster.drop_refusals = 1
     done = on_cluster.run("--name", "one", script)
     assert done.returncode == 2
-    assert "a name that is free" in done.stderr
+    assert 'a name that is free in the namespace team, got secrets "one" already exists; use' in done.stderr
     assert [len(on_cluster.cluster.objects(kind)) for kind in ("jobs", "secrets", "services")] == [1, 1, 1]
 
 
@@ -301,6 +301,21 @@ def test_a_run_that_was_left_alone_is_followed_later(on_cluster: ClusterShell) -
         f"[0] line {n} of 0" for n in range(3)
     ]
     assert cluster.objects("jobs") == []
+
+
+def test_a_run_that_was_left_alone_goes_on_when_its_follower_leaves(on_cluster: ClusterShell) -> None:
+    script = on_cluster.shell.script("import time\nprint('begins', flush=True)\ntime.sleep(600)\n")
+    assert on_cluster.run("--detach", script).returncode == 0
+    follower = on_cluster.shell.start("kubernetes", "attach", "latest", **on_cluster.env)
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "[0] begins\n"
+    follower.send_signal(signal.SIGINT)
+    _, told = follower.communicate(timeout=60)
+    assert follower.returncode == 130
+    assert "the run goes on; end it: weft kubernetes delete" in told
+    assert "deletionTimestamp" not in on_cluster.cluster.pod(0)["metadata"]
+    assert on_cluster.weft("kubernetes", "delete", "latest").returncode == 0
+    on_cluster.cluster.wait_for("no pods", lambda: not on_cluster.cluster.objects("pods"))
 
 
 def test_a_run_is_deleted_by_its_directory(on_cluster: ClusterShell) -> None:

@@ -200,8 +200,8 @@ class ClusterApi:
                 self.delete(made)
             if isinstance(error, ClusterError) and error.status == 409:
                 raise UsageError(
-                    f"a run must have a name that is free in the namespace {self.namespace}, got {error}; "
-                    "use --name, or delete what is left of the other run"
+                    f"a run must have a name that is free in the namespace {self.namespace}, got "
+                    f"{str(error).partition(': ')[2]}; use --name, or delete what is left of the other run"
                 ) from None
             raise
         return answer

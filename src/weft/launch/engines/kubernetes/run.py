@@ -40,6 +40,7 @@ class ClusterRun(msgspec.Struct, frozen=True, kw_only=True):
     uid: str | None = None  # of the Job, where a Job is what was applied
     client_s: int | None = None  # without a client after which the run is to end
     deadline_s: int | None = None
+    detached: bool = False  # left alone, so that it goes on when those who look at it leave
     objects: tuple[dict[str, str], ...] = ()  # kind, version and name of each, in the order of their creation
 
     @property
@@ -103,7 +104,12 @@ def attach(run_dir: Path, console: Console) -> Outcome:
     for log in run_dir.glob("rank-*.log"):  # the cluster has all of it, from the first line on
         log.unlink()
     with closing(ClusterApi(where.settings)) as api, _Signals() as signals:
-        return _follow(api, where, _references(where), console, run_dir, signals, _lease(where))
+        try:
+            return _follow(api, where, _references(where), console, run_dir, signals, _lease(where))
+        except SystemExit:
+            if where.detached:
+                console.say(f"weft: the run goes on; end it: weft kubernetes delete {run_dir}")
+            raise
 
 
 def delete(run_dir: Path) -> str:
@@ -140,12 +146,17 @@ def _follow(
         # In a thread: the signal may have come in the middle of a line of ours, which cannot be printed into.
         threading.Thread(target=end, daemon=True).start()
 
-    signals.handle = stop
+    if not where.detached:
+        signals.handle = stop
+    is_over = False
     try:
-        return follower.follow()
+        outcome = follower.follow()
+        is_over = True
+        return outcome
     finally:
-        with contextlib.suppress(ClusterError):
-            api.delete(objects)
+        if is_over or not where.detached:
+            with contextlib.suppress(ClusterError):
+                api.delete(objects)
 
 
 def _delete_main(api: ClusterApi, objects: Sequence[Data]) -> None:
@@ -168,6 +179,7 @@ def _write_down(
         uid=made["metadata"]["uid"] if is_job else None,
         client_s=settings.client_s if is_job and not settings.detach else None,
         deadline_s=settings.deadline_s,
+        detached=settings.detach,
         objects=tuple(
             {"apiVersion": item["apiVersion"], "kind": item["kind"], "name": item["metadata"]["name"]}
             for item in objects
