@@ -237,7 +237,6 @@ def test_ask_and_tell_take_optunas_words() -> None:
         ),
         ({"pruner": pruners.MedianPruner}, "schedule must be a name, .* or an object with a method decide"),
         ({"storage": "sqlite:///a.db", "study_name": "a"}, "storage must be a folder, got 'sqlite:///a.db'"),
-        ({"storage": "studies"}, "a study in a storage must have a name, got none"),
         ({"direction": "up"}, "a direction must be minimize or maximize, got 'up'"),
         ({"direction": "minimize", "directions": ["minimize"]}, "direction or directions, got both"),
     ],

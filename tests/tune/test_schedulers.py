@@ -262,14 +262,11 @@ def test_a_study_whose_trials_all_fail_ends_with_the_last_words() -> None:
 
 
 def test_a_study_of_few_trials_that_all_fail_has_failed() -> None:
-    def fail(trial: Any) -> float:
-        raise ValueError("no data")
-
     study = tune.Study({"x": "float:0:1"}, minimize="loss")
     with pytest.raises(
-        StudyError, match="all of the first 2 trials failed; the last of them: ValueError: no data"
+        StudyError, match="all of the first 2 trials failed; the last of them: the function must"
     ):
-        study.optimize(fail, trials=2, catch=(ValueError,))
+        study.optimize(lambda trial: None, trials=2)
     assert study.state.state == "failed"
 
 

@@ -23,7 +23,7 @@ import weft.tune as tune
 from weft.errors import UsageError
 from weft.tune.space.domains import SpaceError
 from weft.tune.study.config import StudyError
-from weft.tune.study.journal import FILE, read_events
+from weft.tune.study.journal import FILE, StudyJournal, read_events
 from weft.tune.study.state import SearchState
 
 SPACE = {"x": tune.uniform(-5, 5), "k": ["a", "b"]}
@@ -264,7 +264,7 @@ def test_a_study_goes_on_in_its_folder_and_refuses_other_settings(tmp_path: Path
     with tune.Study(SPACE, bowl, minimize="loss", folder=tmp_path, seed=3) as study:
         study.optimize(trials=6)
         with pytest.raises(StudyError, match="one process at a time"):
-            tune.Study.load(tmp_path)
+            StudyJournal(tmp_path)  # as another process would
     with tune.Study(SPACE, bowl, minimize="loss", folder=tmp_path, seed=3) as study:
         study.optimize(trials=6)
         assert len(study.trials) == 12
@@ -291,8 +291,8 @@ def test_errors_of_an_objective() -> None:
     study = tune.Study(SPACE, broken, minimize="loss")
     with pytest.raises(ValueError, match="no data"):
         study.optimize(trials=3)
-    with pytest.raises(StudyError, match=r"all of the first 3 trials failed.*no data"):
-        study.optimize(trials=9, catch=(ValueError,))
+    study.optimize(trials=9, catch=(ValueError,))
+    assert {t.message.partition(" (")[0] for t in study.trials} == {"ValueError: no data"}
     with pytest.raises(StudyError, match="must have a budget"):
         tune.Study(SPACE, bowl, minimize="loss").optimize()
     with pytest.raises(StudyError, match="must return numbers"):

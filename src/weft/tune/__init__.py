@@ -22,7 +22,9 @@ _PLACES = {
     "TrialState": "weft.tune.study.states",
     "choice": "weft.tune.space.domains",
     "create_study": "weft.tune.study.optuna_study",
+    "copy_study": "weft.tune.study.optuna_study",
     "delete_study": "weft.tune.study.optuna_study",
+    "get_all_study_summaries": "weft.tune.study.optuna_study",
     "get_all_study_names": "weft.tune.study.optuna_study",
     "load_study": "weft.tune.study.optuna_study",
     "integer": "weft.tune.space.domains",
@@ -39,9 +41,11 @@ __all__ = [
     "TrialPruned",
     "TrialState",
     "choice",
+    "copy_study",
     "create_study",
     "delete_study",
     "get_all_study_names",
+    "get_all_study_summaries",
     "integer",
     "load_study",
     "log",
@@ -55,7 +59,14 @@ if TYPE_CHECKING:
     from weft.tune.space.domains import choice, integer, log, ordered, uniform
     from weft.tune.space.space import SearchSpace
     from weft.tune.study.config import StudyConfig
-    from weft.tune.study.optuna_study import create_study, delete_study, get_all_study_names, load_study
+    from weft.tune.study.optuna_study import (
+        copy_study,
+        create_study,
+        delete_study,
+        get_all_study_names,
+        get_all_study_summaries,
+        load_study,
+    )
     from weft.tune.study.states import TrialState
     from weft.tune.study.study import Study
     from weft.tune.trial import TrialPruned, params

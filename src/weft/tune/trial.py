@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.errors import UsageError, WeftError
-from weft.tune.space.domains import Domain
+from weft.tune.space.domains import Domain, check_kind
 from weft.tune.study.states import TrialState
 from weft.tune.study.suggestions import SuggestedParams
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 class TrialPruned(WeftError):  # noqa: N818 (the name that Optuna has for it)
     """Raised by an objective that ends because `should_prune` told it to."""
+
+
+class ReportError(UsageError, TypeError):
+    """A report that is no number at a whole step."""
 
 
 class TrialKeeper(Protocol):
@@ -48,9 +52,22 @@ class TrialKeeper(Protocol):
 
     def take_constraints(self, number: int, values: Mapping[str, float]) -> None: ...
 
+    def take_system_note(self, number: int, attrs: Mapping[str, Any]) -> None: ...
+
     def wants_end(self, number: int) -> bool: ...
 
     def folder_of(self, number: int) -> Path: ...
+
+
+class TrialNotes:
+    """The one thing that tools of Optuna's ask of a trial's storage: to note something about it for themselves."""
+
+    def __init__(self, keeper: TrialKeeper) -> None:
+        self._keeper = keeper
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        """Keep something about a trial, which its record has as `system_attrs`: what JSON can hold."""
+        self._keeper.take_system_note(trial_id, {key: value})
 
 
 class FunctionTrial(SuggestedParams):
@@ -68,6 +85,7 @@ class FunctionTrial(SuggestedParams):
             {} if kept is None else kept
         )  # a paused trial finds it again, as long as this process lives
         self._keeper, self.number, self._params, self.until = keeper, number, params, until
+        self._asked: dict[str, Domain] = {}  # by the objective
         self.user_attrs: dict[str, Any] = {}
         self.constraints: dict[str, float] = {}
 
@@ -96,6 +114,21 @@ class FunctionTrial(SuggestedParams):
         return self._record.distributions
 
     @property
+    def storage(self) -> TrialNotes:
+        """Where tools of Optuna's note things about the trial for themselves."""
+        return TrialNotes(self._keeper)
+
+    @property
+    def _trial_id(self) -> int:
+        """The number by its private name in Optuna, by which its tools find it in a storage."""
+        return self.number
+
+    @property
+    def relative_params(self) -> dict[str, Any]:
+        """Parameters that the search suggested before they were asked for, by their name in Optuna."""
+        return dict(self._record.attrs.get("suggested", {}))
+
+    @property
     def system_attrs(self) -> dict[str, Any]:
         """What the search noted about the trial for itself."""
         return dict(self._record.attrs)
@@ -120,7 +153,7 @@ class FunctionTrial(SuggestedParams):
             numbers = {str(name): float(one) for name, one in values.items()}
             whole = operator.index(step.item() if hasattr(step, "item") else step)
         except (TypeError, ValueError):
-            raise UsageError(
+            raise ReportError(
                 f"a report must be numbers at a whole step, got {value!r} at {step!r}; write trial.report(loss, epoch)"
             ) from None
         self._keeper.take_report(self.number, whole, numbers)
@@ -130,8 +163,12 @@ class FunctionTrial(SuggestedParams):
         return self._keeper.wants_end(self.number)
 
     def _value(self, name: str, domain: Domain) -> Any:
+        known = self._asked.get(name)
+        if known is not None:
+            check_kind(name, known, domain)
         if name not in self._params:
             self._params[name] = self._keeper.draw(self.number, name, domain)
+        self._asked[name] = domain
         return self._params[name]
 
     def set_user_attr(self, key: str, value: Any) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from weft.jobs.reports.gathered import Gathered, Position
 from weft.jobs.reports.parsers import JsonLines, OutputPattern
-from weft.jobs.reports.tensorboard import EventRecords, event_files
+from weft.jobs.reports.tensorboard import EventRecords
 from weft.jobs.spec.model import RegexSource
+from weft.reporting.event_files import event_files
 
 # Written by torch.utils.tensorboard 2.12 with TensorBoard 2.20: two steps of loss (simple_value), acc (a tensor of
 # floats) and dbl (a tensor of doubles), then a NaN at step 10**12, and a text.

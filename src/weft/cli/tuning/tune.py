@@ -245,6 +245,7 @@ def _print_plan(config: StudyConfig, as_json: bool) -> int:
 
 def _run_here(config: StudyConfig, options: dict[str, Any], as_json: bool) -> int:
     from weft.cli.tuning.table import LiveTable, headline
+    from weft.tune.results.insights import insights
     from weft.tune.results.views import study_view, trial_view
     from weft.tune.runners.command import check_script
     from weft.tune.study.home import find_study, studies_folder
@@ -271,4 +272,6 @@ def _run_here(config: StudyConfig, options: dict[str, Any], as_json: bool) -> in
             )
         else:
             click.echo(headline(study_view(state)))
+            for one in insights(state):
+                click.echo(f"{one.severity}: {one.text}; {one.advice}", err=True)
         return 1 if state.state == "failed" else 0

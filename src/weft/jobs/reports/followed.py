@@ -13,8 +13,9 @@ from pathlib import Path
 from weft.jobs.reports.gathered import Gathered, Position
 from weft.jobs.reports.parsers import JsonLines, OutputPattern, Parser, RankLines, SystemLines
 from weft.jobs.reports.tails import TailedPiece
-from weft.jobs.reports.tensorboard import EventRecords, event_files
+from weft.jobs.reports.tensorboard import EventRecords
 from weft.jobs.spec.model import JobSpec, JsonLinesSource, RegexSource, TensorboardSource
+from weft.reporting.event_files import event_files
 from weft.reporting.names import FOLDER
 
 PIECE_BYTES = 1 << 20  # read from one file at a time

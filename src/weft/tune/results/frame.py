@@ -24,20 +24,13 @@ DEFAULT = ("number", "value", "datetime_start", "datetime_complete", "duration",
 Column = tuple[str, str]  # ("params", "lr"), or ("number", "")
 
 
-def _value(trial: TrialRecord) -> float | None:
-    """Return the first metric; of a trial that was ended early its last report, as Optuna has it."""
-    if trial.values is None and trial.state == "stopped" and trial.curve:
-        return trial.curve[-1]
-    return trial.value
-
-
 def _values(trial: TrialRecord) -> dict[str, float | None]:
     return {str(index): trial.values[index] if trial.values else None for index in range(len(trial.small))}
 
 
 _CELLS: Mapping[str, Callable[[TrialRecord], Any]] = {
     "number": lambda trial: trial.number,
-    "value": _value,
+    "value": lambda trial: trial.value,
     "values": _values,
     "datetime_start": lambda trial: trial.datetime_start,
     "datetime_complete": lambda trial: trial.datetime_complete,

@@ -73,11 +73,21 @@ class TrialModel:
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class BestTrial(TrialRecord):
     """The best trial of a study, and where it saved its files."""
 
     home: Path | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another is the same trial, whether or not it knows where its files are."""
+        if not isinstance(other, TrialRecord):
+            return NotImplemented
+        return all(
+            getattr(self, one.name) == getattr(other, one.name) for one in fields(TrialRecord) if one.compare
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # as that of any trial: it changes
 
     @classmethod
     def of(cls, trial: TrialRecord, home: Path | None) -> BestTrial:

@@ -30,6 +30,8 @@ def fill(word: str, values: Mapping[str, Any]) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(_text, value))
     return "" if value is None else str(value)
 
 

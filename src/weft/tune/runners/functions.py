@@ -15,6 +15,7 @@ from typing import Any
 
 from weft.tune.runners.weights import take_weights
 from weft.tune.schedulers.actions import CloneTrial, PauseTrial, ResumeTrial, StopTrial, TrialAction
+from weft.tune.schedulers.decide import is_late
 from weft.tune.space.domains import Domain
 from weft.tune.study.config import StudyError
 from weft.tune.study.core import StudyCore
@@ -53,6 +54,7 @@ class FunctionRunner:
         self._due: list[tuple[int, int | None]] = []
         self._kept: dict[int, dict[str, Any]] = {}  # of trials that are not over
         self._error: BaseException | None = None
+        core.patient, core.forgives = True, bool(catch)
 
     def run(self) -> None:
         """Run the study until it ends; an error of the objective that is not caught ends it, too."""
@@ -197,6 +199,11 @@ class FunctionRunner:
             core.say(
                 TrialBegun(trial=number, until=None, at_s=now_s)
             )  # it went on in spite of all, to its end
+        if result is None and not core.state.trials[number].latest:
+            core.failed(
+                number, f"the function must return {', '.join(core.state.goals)}, got None", at_s=now_s
+            )
+            return
         core.completed(number, None if result is None else values_of(result, core.state.goals), at_s=now_s)
 
     # -- what trials call ------------------------------------------------------------------------------
@@ -218,13 +225,19 @@ class FunctionRunner:
         with self._lock:
             self._core.noted(number, attrs, at_s=time.time())
 
+    def take_system_note(self, number: int, attrs: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._core.noted_by_tools(number, attrs, at_s=time.time())
+
     def take_constraints(self, number: int, values: Mapping[str, float]) -> None:
         with self._lock:
             self._core.constrained(number, values, at_s=time.time())
 
     def wants_end(self, number: int) -> bool:
         with self._lock:
-            return number in self._told
+            state = self._core.state
+            state.now_s = max(state.now_s, time.time())
+            return number in self._told or is_late(state)
 
     def folder_of(self, number: int) -> Path:
         found = self._folder(number)

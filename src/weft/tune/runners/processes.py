@@ -67,6 +67,11 @@ class TrialProcess:
         return code
 
     @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    @property
     def told(self) -> bool:
         """Whether it was asked to end."""
         return self._asked_s is not None

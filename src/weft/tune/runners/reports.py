@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from weft.tune.runners.logged import LoggedElsewhere
+
 STEPS = ("step", "epoch", "iteration")  # names of the step in a printed line
 LONGEST_LINE = 1 << 20
+ELSEWHERE_S = 0.25  # between two looks at what other tools were told
 
 
 class TailedFile:
@@ -33,13 +38,18 @@ class TailedFile:
 class TrialReports:
     """Everything that one trial reports."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cwd: Path | None = None) -> None:
+        self.elsewhere = LoggedElsewhere(folder, cwd)
+        self._looked_s = -math.inf
         self._metrics = TailedFile(folder / "metrics" / "rank-0.jsonl")
         self._log = TailedFile(folder / "log.txt")
         self._printed = 0
 
-    def new(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yield the steps and metrics that have come since."""
+    def new(self, *, last: bool = False) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yield the steps and metrics that have come since; `last`: the process has ended."""
+        if last or time.monotonic() - self._looked_s > ELSEWHERE_S:
+            self._looked_s = time.monotonic()
+            yield from self.elsewhere.new(last=last)
         for line in self._metrics.lines():
             found = logged(line)
             if found is not None:

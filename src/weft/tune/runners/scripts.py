@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from weft.tune.runners.command import ends_at_limit, limit_of, program, trial_words, variables, write_files
+from weft.tune.runners.logged import mlflow_variables
 from weft.tune.runners.processes import TrialProcess, end_left_over
 from weft.tune.runners.reports import TrialReports, last_lines
 from weft.tune.runners.weights import take_weights
@@ -84,15 +86,15 @@ class ScriptRunner:
         changed = False
         for number in list(self._processes):
             code = self._processes[number].poll()  # before the reports: those of its end are there then
-            changed |= self._read(number)
+            changed |= self._read(number, last=code is not None)
             if code is not None:
                 self._ended(number, code)
                 changed = True
         return changed
 
-    def _read(self, number: int) -> bool:
+    def _read(self, number: int, *, last: bool = False) -> bool:
         changed = False
-        for step, values in self._reports[number].new():
+        for step, values in self._reports[number].new(last=last):
             changed = True
             if self._core.state.trials[number].state == "running":
                 needs = self._core.reported(number, step, values, at_s=time.time())
@@ -157,10 +159,13 @@ class ScriptRunner:
             folder.mkdir(parents=True, exist_ok=True)
             take_weights(trial, self.checkpoints_of)
             if number not in self._reports:
-                self._reports[number] = TrialReports(folder)
+                self._reports[number] = TrialReports(folder, self._cwd)
                 for step, values in self._reports[number].new():  # what a killed study left unread
                     self._core.reported(number, step, values, at_s=time.time(), fresh=False)
             config = self._core.state.config
             words = program(trial_words(config, trial, write_files(config, trial, folder)))
             self._limits[number] = limit_of(config, trial)
-            self._processes[number] = TrialProcess(words, variables(config, trial), folder, cwd=self._cwd)
+            env = variables(config, trial)
+            env |= mlflow_variables(folder, {**os.environ, **env})
+            made = self._processes[number] = TrialProcess(words, env, folder, cwd=self._cwd)
+            self._reports[number].elsewhere.pid = made.pid

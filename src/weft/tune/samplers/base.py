@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from weft.errors import WeftError
 from weft.text import shorten
 from weft.tune.schedulers.registry import make_part
@@ -51,6 +53,11 @@ class Searcher(Protocol):
 def make_searcher(config: StudyConfig) -> Searcher:
     """Return the searcher that a study names; points that were given come first."""
     return make_part(config.search, "search", SEARCHERS, "weft.tune.searchers")  # type: ignore[no-any-return]
+
+
+def named_searcher(config: StudyConfig, name: Any) -> Searcher:
+    """Return a searcher by its name, in place of the one that a study names."""
+    return make_searcher(msgspec.structs.replace(config, search=name))
 
 
 def next_suggestion(searcher: Searcher, state: SearchState) -> tuple[Suggestion, bool] | None:

@@ -30,19 +30,25 @@ def decide(
     *,
     exhausted: bool = False,
     finishing: bool = False,
+    patient: bool = False,
+    forgives: bool = False,
 ) -> StudyDecision:
     """Return what follows from the state of a study, with `free` idle slots.
 
     `exhausted` says that the searcher has no further point, as a grid has not after its last. `finishing`
-    says that no trial is to begin or go on but those that run: when they have ended, the study stops.
+    says that no trial is to begin or go on but those that run: when they have ended, the study stops. `patient` says
+    the same of the moment when its time is over, for functions, which cannot be stopped. `forgives` says that trials
+    may fail.
     """
     if state.state != "running":
         return StudyDecision()
-    failed = _failure(state, least=state.config.failures)
+    failed = "" if forgives else _failure(state, least=state.config.failures)
     if failed:
         running = tuple(StopTrial(t.number, "the study failed") for t in state.in_state("running"))
         return StudyDecision(running, "failed", failed)
     over = _budget_used(state)
+    if over is not None and patient and is_late(state) and state.count("running"):
+        over, finishing = None, True
     stops = stops_of(state, rules)
     if over is not None:
         running_now = [StopTrial(trial.number, over) for trial in state.in_state("running")]
@@ -56,9 +62,8 @@ def decide(
     if not actions and not state.count("running"):
         if finishing:
             return StudyDecision((), "stopped", "it was asked to end with the trials that ran")
-        if failed := _failure(
-            state, least=len(state.trials) or 1
-        ):  # all of them, though fewer than end a study
+        failed = "" if forgives else _failure(state, least=len(state.trials) or 1)
+        if failed:  # all of them, though fewer than end a study
             return StudyDecision((), "failed", failed)
         return StudyDecision((), "completed", _ended_by(state, exhausted))
     return StudyDecision(actions)
@@ -69,15 +74,17 @@ def _starts_left(state: SearchState) -> int:
     return 10**9 if limit is None else max(0, limit - state.own)
 
 
+def is_late(state: SearchState) -> bool:
+    """Return whether the time of a study is over."""
+    most_s = state.config.budget.time_s
+    return most_s is not None and state.begun_s is not None and state.now_s - state.begun_s >= most_s
+
+
 def _budget_used(state: SearchState) -> str | None:
     """Return the sentence about the budget that is used up, all but the number of trials."""
     budget = state.config.budget
-    if (
-        budget.time_s is not None
-        and state.begun_s is not None
-        and state.now_s - state.begun_s >= budget.time_s
-    ):
-        return f"its time of {format_seconds(budget.time_s)} is over"
+    if is_late(state):
+        return f"its time of {format_seconds(budget.time_s or 0)} is over"
     if state.target_reached:
         return f"{state.goals[0]} has reached its target of {budget.target:g}"
     if budget.gpu_hours is not None and state.gpu_hours() >= budget.gpu_hours:

@@ -6,6 +6,8 @@ A domain has a text form, `log:1e-5:1e-1`, which files and the command line use;
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,6 +16,7 @@ from weft.text import shorten
 
 Value = str | int | float | bool | None
 MOST_CHOICES = 10_000
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object, another in each process
 D = TypeVar("D", bound="Domain")
 
 
@@ -50,6 +53,39 @@ class Domain:
     def fixed(self) -> bool:
         """Whether there is only one value."""
         return False
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as spaces and journals hold it: numbers of other libraries as Python's own, lists as tuples."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(plain_value, value))
+    if isinstance(value, (str, int, float, type(None))) and type(value).__module__ == "builtins":
+        return value
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+
+
+def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a point as spaces hold them."""
+    return {name: plain_value(value) for name, value in params.items()}
+
+
+def _storable(value: Any) -> bool:
+    """Return whether JSON can hold a choice: text, a number, true, false, null, or several of these."""
+    if isinstance(value, tuple):
+        return all(map(_storable, value))
+    return isinstance(value, (str, int, float, bool, type(None)))
+
+
+def labels_of(values: Iterable[Any]) -> list[Any]:
+    """Return choices as a study keeps them: what JSON cannot hold by a label of its own, as `StandardScaler`."""
+    found: list[Any] = []
+    for value in map(plain_value, values):
+        if not _storable(value):
+            named = getattr(value, "__qualname__", None) or _ADDRESS.sub("", repr(value))
+            same = sum(one == named or str(one).startswith(f"{named} (") for one in found)
+            value = f"{named} ({same + 1})" if same else named
+        found.append(value)
+    return found
 
 
 def _number(value: Any) -> bool:
@@ -158,22 +194,24 @@ class IntRange(Domain):
 
 @dataclass(frozen=True)
 class Choices(Domain):
-    """Values without an order: text, numbers, true and false."""
+    """Values without an order: text, numbers, true and false, or several of these, as the sizes of layers are."""
 
-    values: tuple[Value, ...] = ()
+    values: tuple[Any, ...] = ()  # text, numbers, true, false, null, and tuples of these
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.values) <= MOST_CHOICES:
             raise SpaceError(
                 f"choices must have 1 to {MOST_CHOICES} values, got {len(self.values)}; write adam,sgd"
             )
+        object.__setattr__(self, "values", plain_value(self.values))
+        for value in self.values:
+            if not _storable(value):
+                raise SpaceError(
+                    f"a choice must be text, a number, true, false, null or a list of these, got {shorten(value)}; "
+                    "name it by text"
+                )
         if len({(type(value), value) for value in self.values}) != len(self.values):
             raise SpaceError(f"choices must differ, got {shorten(list(self.values))}; remove one")
-        for value in self.values:
-            if not isinstance(value, (str, int, float, bool, type(None))):
-                raise SpaceError(
-                    f"a choice must be text, a number, true, false or null, got {shorten(value)}; name it by text"
-                )
 
     def contains(self, value: Any) -> bool:
         return any(type(value) is type(one) and value == one for one in self.values)
@@ -185,7 +223,7 @@ class Choices(Domain):
         return ",".join(_written(value) for value in self.values)
 
     def data(self) -> Any:
-        found: dict[str, Any] = {"choices": list(self.values)}
+        found: dict[str, Any] = {"choices": list(map(_listed, self.values))}
         return found if self.when is None else {**found, "if": self.when}
 
     @property
@@ -201,15 +239,31 @@ class OrderedChoices(Choices):
         return "ordered:" + super().text()
 
     def data(self) -> Any:
-        found: dict[str, Any] = {"ordered": list(self.values)}
+        found: dict[str, Any] = {"ordered": list(map(_listed, self.values))}
         return found if self.when is None else {**found, "if": self.when}
 
 
-def _written(value: Value) -> str:
+def _listed(value: Any) -> Any:
+    return list(map(_listed, value)) if isinstance(value, tuple) else value
+
+
+def _written(value: Any) -> str:
     return (
         {True: "true", False: "false", None: "null"}[value]
         if isinstance(value, (bool, type(None)))
+        else "[" + " ".join(map(_written, value)) + "]"
+        if isinstance(value, tuple)
         else str(value)
+    )
+
+
+def check_kind(name: str, known: Domain, domain: Domain) -> None:
+    """Refuse a domain of another kind than one of the same name: ranges may change, kinds of values may not."""
+    kinds = [FloatRange if isinstance(one, LogRange) else type(one) for one in (known, domain)]
+    if kinds[0] is kinds[1] or known.fixed or domain.fixed:
+        return
+    raise SpaceError(
+        f"{name} must have one kind of values, got {domain.text()} after {known.text()}; give it another name"
     )
 
 

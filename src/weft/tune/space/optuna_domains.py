@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optuna.distributions import (
@@ -28,15 +29,22 @@ def distribution_of(domain: Domain) -> BaseDistribution:
         case OrderedChoices(values=values) if len(values) > 1:
             return IntDistribution(0, len(values) - 1)
         case Choices(values=values):
-            return CategoricalDistribution(values)
+            return _categorical(values)
     raise AssertionError(f"a domain of the kind {type(domain).__name__} is not known")
+
+
+def _categorical(values: Sequence[Any]) -> CategoricalDistribution:
+    """Return Optuna's word for choices; it takes lists, but warns of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return CategoricalDistribution(values)
 
 
 def distributions_of(space: SearchSpace, params: Mapping[str, Any]) -> dict[str, BaseDistribution]:
     """Return distributions for parameters whose values stay ours: ordered choices are choices."""
     domains = {name: space.domains[name] for name in params if name in space.domains}
     return {
-        name: CategoricalDistribution(one.values) if isinstance(one, Choices) else distribution_of(one)
+        name: _categorical(one.values) if isinstance(one, Choices) else distribution_of(one)
         for name, one in domains.items()
     }
 

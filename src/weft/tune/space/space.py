@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from weft.text import shorten, suggestion
-from weft.tune.space.domains import Choices, Domain, IntRange, SpaceError, Value
+from weft.tune.space.domains import Choices, Domain, IntRange, SpaceError, Value, plain_value
 from weft.tune.space.expressions import SpaceExpression
 from weft.tune.space.text import check_name, parse_parameter, read_domain
 
@@ -114,7 +114,7 @@ class SearchSpace:
                 raise SpaceError(
                     f"a point must have a value of {name}, got none; write {name}={domain.text()}"
                 )
-            value = given.get(name, domain.grid(1)[0] if domain.fixed else None)
+            value = plain_value(given.get(name, domain.grid(1)[0] if domain.fixed else None))
             if not domain.contains(value):
                 raise SpaceError(
                     f"{name} must be in {domain.text()}, got {shorten(value)}; give another value"

@@ -26,14 +26,28 @@ StudyName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Trials = Annotated[int, Meta(ge=1, le=1_000_000)]
 Workers = Annotated[int, Meta(ge=1, le=4096)]
 Amount = Annotated[float, Meta(gt=0, le=1e12)]
-Scalar = str | int | float | bool | None
+Scalar = str | int | float | bool | list[Any] | None
 LARGEST_STEP = 10**12
 MAY_CHANGE = ("budget", "parallel", "failures", "retries", "act", "points")  # while a study has trials
 ACTS = ("edge", "divergence", "no-matter", "overfitting", "plateau")  # insights that may act
 
 
-class StudyError(UsageError):
+class StudyError(UsageError, ValueError):
     """A study that cannot be run as it is written, or cannot go on."""
+
+
+class StudyMissing(StudyError, KeyError):  # noqa: N818 (what it is)
+    """A study that is asked for by name or folder and is not there."""
+
+    __str__ = Exception.__str__  # KeyError would quote it
+
+
+class StudyBusy(StudyError, RuntimeError):  # noqa: N818 (what it is)
+    """A study that runs where it must not, or does not run where it must."""
+
+
+class NoPointsLeft(StudyError):  # noqa: N818 (what it is)
+    """A study that is asked for a trial and has nothing left to try."""
 
 
 class ResourceRange(Document, frozen=True):

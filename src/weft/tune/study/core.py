@@ -31,7 +31,7 @@ from weft.tune.schedulers.decide import decide, needs_decision
 from weft.tune.schedulers.population import draw_value
 from weft.tune.schedulers.registry import OBJECT, make_rule, make_scheduler
 from weft.tune.schedulers.rules import NanRule, StoppingRule
-from weft.tune.space.domains import Domain, SpaceError
+from weft.tune.space.domains import Domain, SpaceError, check_kind, plain_params, plain_value
 from weft.tune.space.space import Params
 from weft.tune.study.config import StudyConfig, StudyError, check_config, named_options
 from weft.tune.study.events import (
@@ -72,20 +72,34 @@ class StudyCore:
         scheduler: TrialScheduler | None = None,
         rule: StoppingRule | None = None,
     ) -> None:
-        self.state, self._record = state, record or (lambda events: None)
+        self.state, self._record = state, record or _nowhere
         config = state.config
         self._searcher = searcher
         self.scheduler = scheduler or make_scheduler(config.schedule)
         given = [one for one in config.stop_if if rule is None or named_options(one, "stop_if")[0] != OBJECT]
         self.rules: tuple[StoppingRule, ...] = (NanRule(), OverfittingRule(), *map(make_rule, given))
-        self.rules += () if rule is None else (rule,)
-        self._hears = getattr(searcher, "ended", None)  # objects of Python that hear of ends, and note things
-        self._noting: list[Any] = [one for one in (searcher, rule) if hasattr(one, "take_noted")]
+        self._given_rule: StoppingRule | None = None
         name = config.schedule if isinstance(config.schedule, str) else config.schedule.get("name")
         known = name in ("none", "asha", "hyperband", "pbt")
         self._watches = bool(config.stop_if) or not known  # each report calls for a decision
+        self.use(searcher, rule)
         self._exhausted = False
+        self.runs = False  # functions are called by some study of this process
+        self.patient = False  # trials that run when the time is over go on to their end
+        self.forgives = False  # trials that fail, all of them or not, end no study
         self.finishing = False  # only trials that run go on; with the last of them the study stops
+
+    def use(self, searcher: Searcher | None = None, rule: StoppingRule | None = None) -> None:
+        """Take a searcher or a stopping rule that is an object of Python, from now on."""
+        self._searcher = searcher or self._searcher
+        self.rules = tuple(one for one in self.rules if rule is None or one is not self._given_rule)
+        self.rules += () if rule is None else (rule,)
+        self._given_rule = rule or self._given_rule
+        self._watches = self._watches or rule is not None
+        self._hears = getattr(self._searcher, "ended", None)  # objects that hear of ends, and note things
+        self._noting: list[Any] = [
+            one for one in (self._searcher, self._given_rule) if hasattr(one, "take_noted")
+        ]
 
     @classmethod
     def begin(
@@ -137,7 +151,14 @@ class StudyCore:
         if state.state == "running" and due(state):
             self.say(act_on(state, at_s))
         found = decide(
-            state, self.scheduler, free, self.rules, exhausted=self._exhausted, finishing=self.finishing
+            state,
+            self.scheduler,
+            free,
+            self.rules,
+            exhausted=self._exhausted,
+            finishing=self.finishing,
+            patient=self.patient,
+            forgives=self.forgives,
         )
         done: list[TrialAction] = []
         for action in found.actions:
@@ -203,7 +224,7 @@ class StudyCore:
             if self.state.space.open and not given:
                 point, attrs = {}, {**attrs, "suggested": point}
         elif self.state.space.open:
-            point, attrs = {}, {"fixed": dict(params)}  # the objective will say what it has
+            point, attrs = {}, {"fixed": plain_params(params)}  # the objective will say what it has
         else:
             point = self.state.space.check_point(params)
         number = self.state.next_number
@@ -419,6 +440,8 @@ class StudyCore:
         if name in record.params:
             return record.params[name]
         known = self.state.space.domains.get(name)
+        if known is not None:
+            check_kind(name, known, domain)
         value = self._value_of(record, name, domain, known)
         new = {name: domain.data()} if known != domain else {}
         self.say(TrialDrew(trial=trial, params={name: value}, domains=new, at_s=at_s))
@@ -427,7 +450,7 @@ class StudyCore:
     def _value_of(self, record: TrialRecord, name: str, domain: Domain, known: Domain | None) -> Any:
         """Return a parameter's value: that of a given point, or what the searcher says, or one at random."""
         if name in record.fixed:
-            value = record.fixed[name]
+            value = plain_value(record.fixed[name])
             if not domain.contains(value):
                 raise SpaceError(
                     f"{name} must be in {domain.text()}, got {shorten(value)} in the point of trial "
@@ -459,6 +482,10 @@ class StudyCore:
             )
         within = {name: max(-LARGEST, min(LARGEST, value)) for name, value in kept.items()}
         self.say(TrialNoted(trial=trial, constraints=within, at_s=at_s))
+
+    def noted_by_tools(self, trial: int, attrs: Mapping[str, Any], *, at_s: float = 0.0) -> None:
+        """Keep what a tool noted about a trial for itself; StudyError if JSON cannot hold it."""
+        self.say(TrialNoted(trial=trial, system=_plain_attrs(attrs, "a trial"), at_s=at_s))
 
     def noted(self, trial: int, attrs: Mapping[str, Any], *, at_s: float = 0.0) -> None:
         """Keep what somebody noted about a trial; StudyError if JSON cannot hold it."""
@@ -493,6 +520,10 @@ class StudyCore:
         self._exhausted = False
         if self.state.state in ("completed", "failed"):
             self.say(StudyMoved(state="running", message="extended", at_s=at_s))
+
+
+def _nowhere(events: Sequence[AnyEvent]) -> None:
+    """Keep nothing of a study without a folder."""
 
 
 def _plain_attrs(attrs: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from weft.files import data_folder
 from weft.text import suggestion
-from weft.tune.study.config import StudyError
+from weft.tune.study.config import StudyMissing
 from weft.tune.study.journal import FILE
 
 
@@ -28,7 +28,7 @@ def find_study(name: str, folder: Path) -> Path:
     """Return the folder of a study by name."""
     known = list_studies(folder)
     if name not in known:
-        raise StudyError(
+        raise StudyMissing(
             f"a study must exist, got {name}; {suggestion(name, known) if known else 'weft tune makes one'}"
         )
     return folder / name

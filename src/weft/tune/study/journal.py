@@ -10,11 +10,16 @@ import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from weft.tune.study.config import StudyError
 from weft.tune.study.events import AnyEvent, StudyEvent, decode_event, encode_event
+
+if TYPE_CHECKING:
+    from weft.tune.study.core import StudyCore
 
 FILE = "journal.jsonl"
 INBOX = "inbox.jsonl"
@@ -26,11 +31,12 @@ class StudyJournal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(folder / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._file: int | None = os.open(folder / FILE, flags, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(self._file)
+            self.close()
             raise StudyError(
                 f"a study must be run by one process at a time, got another that runs {folder}; "
                 "weft study show tells how far it is"
@@ -46,13 +52,50 @@ class StudyJournal:
 
     def write(self, events: Iterable[StudyEvent]) -> None:
         """Add events, whole or not at all."""
+        if self._file is None:
+            raise StudyError(
+                f"a study must be open to be changed, got {self.folder.name}, which was closed; load it"
+            )
         data = b"".join(map(encode_event, events))
         while data:
             data = data[os.write(self._file, data) :]
 
     def close(self) -> None:
         """Let another process have the study."""
-        os.close(self._file)
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __del__(self) -> None:  # a study that nobody closed holds its folder no longer than it lives
+        self.close()
+
+
+class OpenedStudy:
+    """The core and the journal of one folder, for all studies of this process that have it open."""
+
+    def __init__(self, folder: Path, journal: StudyJournal) -> None:
+        self._folder, self.journal = folder.resolve(), journal
+        self.core: StudyCore  # as soon as its events are read
+        self._users = 0
+
+    @classmethod
+    def of(cls, folder: Path) -> OpenedStudy:
+        """Return what is open of a folder, or open it; StudyError where another process has it."""
+        found = _OPEN.get(folder.resolve())
+        if found is None:
+            found = _OPEN[folder.resolve()] = cls(folder, StudyJournal(folder))
+        found._users += 1
+        return found
+
+    def leave(self) -> None:
+        """Let go of it; the last of its users lets another process have the folder."""
+        self._users -= 1
+        if not self._users:
+            _OPEN.pop(self._folder, None)
+            self.journal.close()
+
+
+_OPEN: WeakValueDictionary[Path, OpenedStudy] = WeakValueDictionary()  # of this process
 
 
 def read_events(folder: Path) -> list[AnyEvent]:

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.text import shorten
+from weft.tune.samplers.base import named_searcher
 from weft.tune.study.config import StudyError
 from weft.tune.study.core import StudyCore
 from weft.tune.study.events import StudyNoted
+from weft.tune.study.objects import objects_of
 from weft.tune.study.state import SearchState, TrialRecord
 from weft.tune.study.states import MetricDirection
 from weft.tune.study.warm_start import add_optunas
@@ -104,11 +106,24 @@ class OptunaNames:
         """What suggests points: the object that was given, or ours of its name."""
         return getattr(self._core.searcher, "given_sampler", self._core.searcher)
 
+    @sampler.setter
+    def sampler(self, given: Any) -> None:
+        self._core.use(objects_of(given, "none")[1].searcher or named_searcher(self.state.config, given))
+
     @property
     def pruner(self) -> Any:
         """What ends trials early: the pruner that was given, or our schedule."""
         given = (getattr(rule, "given_pruner", None) for rule in self._core.rules)
         return next((one for one in given if one is not None), self._core.scheduler)
+
+    @pruner.setter
+    def pruner(self, given: Any) -> None:
+        found = objects_of("random", given)[1]
+        if found.rule is None:
+            raise StudyError(
+                f"a pruner must be an object of Optuna's to take another's place, got {given!r}; make a study"
+            )
+        self._core.use(rule=found.rule)
 
     @property
     def user_attrs(self) -> dict[str, Any]:

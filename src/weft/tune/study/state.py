@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+from weft.tune.space.domains import plain_params
 from weft.tune.space.space import SearchSpace
 from weft.tune.study.config import StudyConfig, StudyError, convert_config
 from weft.tune.study.events import (
@@ -90,7 +91,9 @@ class TrialRecord(RepeatedTrial):
 
     @property
     def value(self) -> float | None:
-        """The first metric of a trial that has ended with one."""
+        """The first metric of a trial that has ended with one; of one that was ended early, its last report."""
+        if self.values is None and self.state == TrialState.PRUNED and self.curve and len(self.small) == 1:
+            return self.curve[-1]
         return self.values[0] if self.values is not None else None
 
     @property
@@ -349,7 +352,7 @@ class SearchState:
             case TrialAdded():
                 self._add(event)
             case TrialDrew(params=params, domains=domains):
-                self.trials[event.trial].params.update(params)
+                self.trials[event.trial].params.update(plain_params(params))
                 self.trials[event.trial].version += 1
                 if domains:
                     self.space = self.space.grown(domains)
@@ -388,7 +391,7 @@ class SearchState:
             )
         trial = TrialRecord(
             event.trial,
-            dict(event.params),
+            plain_params(event.params),
             tuple(self.config.goals.values()),
             event.bracket,
             event.given,
@@ -475,7 +478,7 @@ class SearchState:
                 trial.message = message
                 trial.lost += counted
             case TrialCloned(source=source, params=params):
-                trial.params, trial.parent, trial.cloned_at = dict(params), source, trial.step
+                trial.params, trial.parent, trial.cloned_at = plain_params(params), source, trial.step
             case TrialEnded():
                 self._rest(trial, event.at_s)
                 trial.state, trial.message, trial.ended_s = TrialState(event.state), event.message, event.at_s

@@ -28,8 +28,11 @@ from weft.tune.schedulers.actions import ResumeTrial, TrialAction, TrialSchedule
 from weft.tune.space.domains import Domain
 from weft.tune.space.space import OPEN, SearchSpace
 from weft.tune.study.config import (
+    NoPointsLeft,
+    StudyBusy,
     StudyConfig,
     StudyError,
+    StudyMissing,
     changed_settings,
     check_command,
     convert_config,
@@ -37,7 +40,7 @@ from weft.tune.study.config import (
 )
 from weft.tune.study.core import StudyCore, replay
 from weft.tune.study.events import AnyEvent, TrialBegun
-from weft.tune.study.journal import FILE, StudyJournal
+from weft.tune.study.journal import FILE, OpenedStudy
 from weft.tune.study.objects import NO_OBJECTS, StudyObjects, objects_of
 from weft.tune.study.optuna_names import OptunaNames
 from weft.tune.study.requests import StudyInbox
@@ -66,6 +69,7 @@ class Study(OptunaNames):
     """
 
     _runner: FunctionRunner | None = None  # while `optimize` runs
+    _opened: OpenedStudy | None
 
     def __init__(
         self,
@@ -126,7 +130,7 @@ class Study(OptunaNames):
         """Return the study of a folder, to go on with it; parts of it that were objects are to be given again."""
         path = Path(folder)
         if not (path / FILE).exists():
-            raise StudyError(f"a study must be in {path}, got none; see weft studies")
+            raise StudyMissing(f"a study must be in {path}, got none; see weft studies")
         study = cls.__new__(cls)
         study._objective = None
         study._open(None, path, None, objects_of(search, schedule)[1])
@@ -139,30 +143,34 @@ class Study(OptunaNames):
         warm_start: Study | str | Path | None,
         objects: StudyObjects = NO_OBJECTS,
     ) -> None:
-        self._folder, self._journal = folder, None
+        self._folder, self._opened = folder, None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._asked: dict[int, FunctionTrial] = {}
         events: list[AnyEvent] = []
+        record = None
         if folder is not None:
-            self._journal = StudyJournal(folder)
-            events = self._journal.read()
+            self._opened = OpenedStudy.of(folder)
+            record = self._opened.journal.write
+            events = self._opened.journal.read()
         try:
-            if events:
-                self._core = replay(events, self._record, **objects.parts())
+            if self._opened is not None and hasattr(self._opened, "core"):  # by another study of this process
+                self._core = self._opened.core
+                self._core.use(objects.searcher, objects.rule)
+                self._check_unchanged(config)
+            elif events:
+                self._core = replay(events, record, **objects.parts())
                 self._core.interrupted("its study was interrupted", at_s=time.time())
                 self._check_unchanged(config)
             else:
                 assert config is not None
-                self._core = StudyCore.begin(config, self._record, at_s=time.time(), **objects.parts())
+                self._core = StudyCore.begin(config, record, at_s=time.time(), **objects.parts())
                 if warm_start is not None:
                     self._take_over(warm_start)
+            if self._opened is not None:
+                self._opened.core = self._core
         except BaseException:
             self.close()
             raise
-
-    def _record(self, events: Sequence[AnyEvent]) -> None:
-        if self._journal is not None:
-            self._journal.write(events)
 
     def _check_unchanged(self, config: StudyConfig | None) -> None:
         """Refuse settings that are not those of the trials that exist."""
@@ -181,9 +189,9 @@ class Study(OptunaNames):
 
     def close(self) -> None:
         """Let another process have the study."""
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        if self._opened is not None:
+            self._opened.leave()
+            self._opened = None
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
@@ -285,7 +293,7 @@ class Study(OptunaNames):
         from weft.tune.results.optuna_storages import from_optuna
 
         study = cls.__new__(cls)
-        study._objective, study._folder, study._journal, study._temporary = None, None, None, None
+        study._objective, study._folder, study._opened, study._temporary = None, None, None, None
         study._asked, study._core = {}, from_optuna(url, name)
         return study
 
@@ -316,6 +324,10 @@ class Study(OptunaNames):
         `show_progress_bar` writes a line to the standard error.
         """
         found = objective or self._objective
+        if self._core.runs:
+            raise StudyBusy(
+                "optimize must be called once at a time, got a call while another runs; wait, or make a new study"
+            )
         if found is None:
             raise StudyError(
                 "optimize must have an objective, got none; write study.optimize(train, trials=50)"
@@ -354,10 +366,13 @@ class Study(OptunaNames):
             on_end=tell,
             study=self,
         )
+        self._core.runs = True
         try:
             runner.run()
         finally:
+            self._core.runs = False
             self._runner, self._core.finishing = None, False
+            self._core.patient = self._core.forgives = False
         if self.state.state == "failed":
             raise StudyError(f"the study must have trials that work, got: {self.state.message}")
         return self
@@ -372,7 +387,7 @@ class Study(OptunaNames):
     def stop(self) -> None:
         """Let `optimize` return once the trials that run have ended; an objective or a callback calls it."""
         if self._runner is None:
-            raise StudyError(
+            raise StudyBusy(
                 "stop must be called by an objective or a callback, got a study that does not run"
             )
         self._runner.finish()
@@ -470,7 +485,7 @@ class Study(OptunaNames):
         waiting = self.state.interrupted()
         record = waiting[0] if waiting else self._core.add(at_s=time.time())
         if record is None:
-            raise StudyError("a study must have points left to ask for one, got none; its grid is done")
+            raise NoPointsLeft("a study must have points left to ask for one, got none; its grid is done")
         self._core.say(TrialBegun(trial=record.number, until=None, at_s=time.time()))
         return FunctionTrial(self, record.number, dict(record.params), None)
 
@@ -514,6 +529,10 @@ class Study(OptunaNames):
     def take_note(self, number: int, attrs: Mapping[str, Any]) -> None:
         """Keep what somebody noted about a trial that was asked for."""
         self._core.noted(number, attrs, at_s=time.time())
+
+    def take_system_note(self, number: int, attrs: Mapping[str, Any]) -> None:
+        """Keep what a tool noted for itself about a trial that was asked for."""
+        self._core.noted_by_tools(number, attrs, at_s=time.time())
 
     def take_constraints(self, number: int, values: Mapping[str, float]) -> None:
         """Keep constraints of a trial that was asked for."""

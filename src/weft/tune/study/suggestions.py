@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.errors import UsageError
-from weft.tune.space.domains import Choices, Domain, FloatRange, IntRange, LogRange
+from weft.tune.space.domains import Choices, Domain, FloatRange, IntRange, LogRange, SpaceError, labels_of
 
 
 class SuggestedParams:
@@ -25,7 +25,7 @@ class SuggestedParams:
         if low == high:
             return float(self._value(name, Choices(values=(float(low),))))
         if log and step is not None:
-            raise UsageError(
+            raise SpaceError(
                 f"{name} must have a step or be logarithmic, got step={step} and log=True; leave one out"
             )
         domain = LogRange(low=low, high=high) if log else FloatRange(low=low, high=high, step=step)
@@ -34,7 +34,7 @@ class SuggestedParams:
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """Return a whole number from `low` to `high`."""
         if log and step != 1:
-            raise UsageError(
+            raise SpaceError(
                 f"{name} must have a step or be logarithmic, got step={step} and log=True; leave one out"
             )
         if low == high:
@@ -42,8 +42,15 @@ class SuggestedParams:
         return int(self._value(name, IntRange(low=low, high=high, step=step, log=log)))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        """Return one of some values."""
-        return self._value(name, Choices(values=tuple(choices)))
+        """Return one of some values, of any kind: the study keeps what JSON cannot hold, as functions, by a label."""
+        kept = labels_of(choices)
+        found = self._value(name, Choices(values=tuple(kept)))
+        same = [
+            one
+            for one, text in zip(choices, kept, strict=True)
+            if type(text) is type(found) and text == found
+        ]
+        return same[0] if same else found
 
     def suggest_uniform(self, name: str, low: float, high: float) -> float:
         """Return a number from `low` to `high`, by an older name of `suggest_float`."""
