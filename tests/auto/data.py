@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft.auto.families import FAMILIES
+from weft.auto.families.spaces import FAMILIES
 
 WORDS = ["good", "bad", "fine", "awful", "great", "poor", "nice", "The", "slow", "quick", "parcel", "Éclair"]
 CITIES = ["Ulm", "Bonn", "Köln", "Kiel"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.auto.data import import_family
 
 from weft.auto.columns import ColumnRole, Task
-from weft.auto.families import FAMILIES, Deadline, Judges, fit_model, trees_in_time
+from weft.auto.families.fitting import Deadline, FitRequest, Judges, fit_model
+from weft.auto.families.own import trees_in_time
+from weft.auto.families.spaces import FAMILIES
 from weft.auto.folder import ModelTrial
 from weft.auto.frames import read_table
 from weft.auto.running import fit
@@ -54,6 +56,11 @@ def test_reserves_follow_measured_fits_within_half_of_the_budget() -> None:
     assert budget.fit_s(one, 1.25) == pytest.approx(5)
     assert budget.reserve_s([one], 1.25, 100) == pytest.approx(1.1 * 5 * 2.25 + 5)
     assert budget.reserve_s([one] * 4, 20, 100) == 50
+    measured = replace(
+        one, fit_s=6.0
+    )  # folds that ran at the same time are slower than their share of the trial
+    assert budget.fit_s(measured, 1.25) == pytest.approx(7.5)
+    assert budget.reserve_s([measured] * 2, 1.25, 100, cores=2) == pytest.approx(1.1 * 7.5 * 2.25 + 5)
 
 
 def test_final_models_fit_the_time_that_is_left() -> None:
@@ -70,6 +77,15 @@ def test_final_models_fit_the_time_that_is_left() -> None:
     assert late.rows_share == pytest.approx(0.02)
     assert budget.fits_again(4, 1.25, 10)
     assert not budget.fits_again(4, 1.25, 5)
+
+
+def test_fits_on_all_cores_take_as_long_as_the_longest_or_their_share() -> None:
+    assert budget.together_s([3.0, 1.0], 2) == 3.0
+    assert budget.together_s([3.0, 2.0, 3.0], 2) == 4.0
+    assert budget.together_s([], 2) == 0.0
+    plan = budget.final_plan({1: 0.5, 2: 0.5}, {1: 4.0, 2: 4.0}, 10, cores=2)
+    assert plan.weights == {1: 0.5, 2: 0.5}
+    assert budget.final_plan({1: 0.5, 2: 0.5}, {1: 4.0, 2: 4.0}, 10, cores=1).weights == {1: 1.0}
 
 
 def test_explanations_shrink_to_the_time() -> None:
@@ -141,19 +157,22 @@ def test_a_trial_whose_time_is_over_ends_early() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("family", ["boosting", "forest", "lightgbm", "xgboost", "catboost"])
+@pytest.mark.parametrize("family", ["boosting", "forest", "network", "lightgbm", "xgboost", "catboost"])
 def test_fits_end_at_the_deadline(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import_family(family, monkeypatch)
     random = np.random.default_rng(0)
     rows = random.normal(size=(200, 3))
     target = rows[:, 0] + random.normal(size=200)
+    first = FAMILIES[family].first
     for judges in (None, Judges(rows, target)):
-        deadline = Deadline(-1.0)
-        args: dict[str, Any] = {"categorical": (), "judges": judges, "rounds": None if judges else 300}
-        model, _ = fit_model(family, FAMILIES[family].first, rows, target, NUMBERS, deadline=deadline, **args)
+        rounds = None if judges else 300
+        asked = FitRequest(
+            first, rows, target, NUMBERS, judges=judges, rounds=rounds, deadline=Deadline(-1.0)
+        )
+        model, _ = fit_model(family, asked)
         assert model.cut
         assert np.isfinite(model.predict(rows)).all()
-    model, _ = fit_model(family, FAMILIES[family].first, rows, target, NUMBERS, categorical=(), rounds=3)
+    model, _ = fit_model(family, FitRequest(first, rows, target, NUMBERS, rounds=3))
     assert not model.cut
 
 

@@ -10,7 +10,8 @@ from tests.auto.data import import_family
 
 from weft.auto.columns import Task
 from weft.auto.dumped_trees import dumped_trees
-from weft.auto.families import FAMILIES, FittedModel, fit_model
+from weft.auto.families.fitting import FitRequest, FittedModel, fit_model
+from weft.auto.families.spaces import FAMILIES
 from weft.learn.onnx import OnnxGraph
 
 Array = np.ndarray[Any, Any]
@@ -49,8 +50,7 @@ def test_the_graph_answers_as_the_package(
     rows = rows_with_holes()
     score = np.nan_to_num(rows[:, 0]) * 2 + np.nan_to_num(rows[:, 3], nan=7) % 5
     target = score if classes is None else (score > 1).astype(int) + (classes == 3) * (score > 3)
-    model, _ = fit_model(
-        family, FAMILIES[family].first, rows, target, TASKS[classes], categorical=(3,), rounds=25
-    )
+    asked = FitRequest(FAMILIES[family].first, rows, target, TASKS[classes], (3,), rounds=25)
+    model, _ = fit_model(family, asked)
     fresh = rows_with_holes(900)[400:]
     np.testing.assert_allclose(answered(model, fresh), model.predict(fresh), rtol=close, atol=close)

@@ -15,8 +15,8 @@ from tests.auto.data import mixed_columns
 
 from weft.auto.columns import find_roles
 from weft.auto.config import AutoConfig
-from weft.auto.features.blocks import DateParts
-from weft.auto.features.view import fit_means, fit_view
+from weft.auto.features.blocks import DateParts, NumberColumns, SteppedBlocks
+from weft.auto.features.view import fit_means, fit_view, step_edges
 from weft.auto.features.words import WordWeights, folded, spellings
 from weft.auto.frames import RawTable, read_table
 from weft.learn.onnx import IR, ML_OPSET, OPSET, OnnxGraph
@@ -45,13 +45,14 @@ def in_onnx(block: Any, table: RawTable, kinds: dict[str, str]) -> Any:
     return found
 
 
-@pytest.mark.parametrize("kind", ["trees", "linear"])
-def test_a_view_is_the_same_in_onnx(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "steps"), [("trees", False), ("linear", False), ("linear", True)])
+def test_a_view_is_the_same_in_onnx(kind: str, steps: bool) -> None:
     columns = mixed_columns(200)
     table = read_table(columns)
     roles = find_roles(table, AutoConfig(target="y"))
     targets = (np.asarray(columns["y"]) == "yes")[:, None].astype(float)
-    view, _ = fit_view(kind, table, roles, targets, pairs=True, seed=0)
+    view, _ = fit_view(kind, table, roles, targets, pairs=True, seed=0, steps=steps)
+    assert steps == any("age from " in name for name in view.names)
     # Rows of another draw have words, categories and holes that the view has not seen.
     other = mixed_columns(80, seed=9)
     other["city"] = ["", "Paris", *other["city"][2:]]
@@ -100,3 +101,16 @@ def test_words_in_three_spellings_are_one() -> None:
     )
     assert set(words.vocabulary) == {"a", "cat", "dog", "the", "rare"}
     assert words.buckets > 0  # of "once"
+
+
+def test_steps_rise_one_after_the_other_between_quantiles() -> None:
+    values = np.repeat(np.arange(81.0), 3)
+    edges = step_edges(values, 8)
+    assert edges[[0, -1]].tolist() == [0, 80]
+    assert np.diff(edges) == pytest.approx(10, abs=1)
+    plain = NumberColumns(("x",))
+    block = SteppedBlocks((plain,), np.zeros(8, int), edges[:-1], np.diff(edges))
+    found = block.transform(read_table({"x": [-5.0, edges[2], 99.0, np.nan]}))
+    assert found.sum(axis=1).tolist() == [0.0, 2.0, 8.0, 0.0]
+    assert not len(step_edges(np.array([0.0, 1.0] * 20), 8))  # a mark needs no steps
+    assert not len(step_edges(values, 1))

@@ -28,12 +28,12 @@ from weft.auto.report.page import report_html
 from weft.cli import call, group
 from weft.errors import ModelError, UsageError
 
-QUICK: dict[str, Any] = {"trials": 3, "models": ("linear", "boosting", "forest")}
+QUICK: dict[str, Any] = {"trials": 4, "models": ("linear", "boosting", "forest", "network")}
 
 
 @pytest.fixture(scope="module")
 def found() -> AutoModel:
-    return weft.auto.fit(mixed_columns(), "y", minutes=5, fairness="city", **QUICK)
+    return weft.auto.fit(mixed_columns(600), "y", minutes=5, fairness="city", **QUICK)
 
 
 def test_the_ensemble_beats_the_baseline_on_rows_no_choice_has_seen(found: AutoModel) -> None:
@@ -42,7 +42,7 @@ def test_the_ensemble_beats_the_baseline_on_rows_no_choice_has_seen(found: AutoM
     assert held["baseline"] is not None
     assert held["ensemble"] < 0.95 * held["baseline"]
     assert found.score == held["ensemble"]
-    assert {"linear 0", "boosting 1", "forest 2", "baseline", "ensemble"} == set(held)
+    assert {"linear 0", "boosting 1", "forest 2", "network 3", "baseline", "ensemble"} == set(held)
 
 
 def test_every_frame_is_predicted_alike(found: AutoModel) -> None:
@@ -73,7 +73,7 @@ def test_effects_of_columns_add_up_to_the_prediction(found: AutoModel) -> None:
         effects = sum(reason.effect for reason in row.reasons) + row.rest
         assert row.base + effects == pytest.approx(row.predicted)
     assert {one.name for one in told.importance[:4]} >= {"age", "note"}
-    assert sum(map(sum, told.confusion)) == 60  # the held-out fifth of 300 rows
+    assert sum(map(sum, told.confusion)) == 120  # the held-out fifth of 600 rows
 
 
 def test_groups_are_compared_by_the_four_fifths_rule() -> None:

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 from weft.auto.columns import Task
-from weft.auto.families import FAMILIES
+from weft.auto.families.spaces import FAMILIES
 from weft.auto.folder import ModelTrial
 from weft.auto.search.ensemble import blended, greedy_weights
 from weft.auto.search.trials import Suggestions, hopeless, next_family

@@ -54,6 +54,11 @@ class Task:
         """Columns of a prediction: probabilities of all classes, or one number."""
         return 1 if self.classes is None else len(self.classes)
 
+    @property
+    def smooth_metric(self) -> str:
+        """The loss that tells when to stop: the metric itself, or log-loss in the place of one that jumps."""
+        return self.metric if self.classes is None else "log_loss"
+
 
 def find_roles(table: RawTable, config: AutoConfig) -> list[ColumnRole]:
     """Return the role of every column but the target."""

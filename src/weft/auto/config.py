@@ -9,7 +9,7 @@ from weft.errors import UsageError
 
 TASKS = ("auto", "classes", "numbers")
 METRICS = {"classes": ("log_loss", "auc", "accuracy"), "numbers": ("rmse", "mae")}
-FAMILIES = ("linear", "forest", "boosting", "lightgbm", "xgboost", "catboost")
+FAMILIES = ("linear", "forest", "boosting", "network", "lightgbm", "xgboost", "catboost")
 LONGEST_MINUTES = 7 * 24 * 60
 
 

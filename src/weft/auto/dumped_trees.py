@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.auto.families import FittedModel
+from weft.auto.families.fitting import FittedModel
 from weft.learn.onnx import OnnxGraph, _shares, _sums
 from weft.learn.trees.exported import Cuts
 

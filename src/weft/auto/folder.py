@@ -3,7 +3,9 @@
 run.json             settings and the fingerprint of the table; a run of others is refused
 search.json          how many rows models are chosen by
 trials/0007.json     a finished trial; trials/0007.npy holds its predictions of rows it was not trained on
-leaderboard.json, model.pkl, model.onnx, report.html     the result
+progress.json        what the run does now, its columns and warnings, and the leaderboard so far
+stop                 made by somebody: the search ends with the trial that goes on, and the run is finished as usual
+leaderboard.json, explanation.json, model.pkl, model.onnx, report.html     the result
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +32,7 @@ from weft.files import write_whole
 Array = np.ndarray[Any, Any]
 
 EXTENDED = ("minutes", "trials", "fairness")  # settings that may change when a run goes on
-RESULT = "leaderboard.json"
+RESULT, PROGRESS, EXPLANATION, STOP = "leaderboard.json", "progress.json", "explanation.json", "stop"
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,25 @@ class ModelTrial:
     fold_losses: tuple[float, ...] = ()
     rounds: int | None = None
     seconds: float = 0.0
+    fit_s: float = 0.0  # of one fold, which may have run beside others
     why: str = ""
     predicted: Array | None = field(default=None, compare=False, repr=False)  # of the rows that folds judge
 
     @property
     def name(self) -> str:
         return f"{self.family} {self.number}"
+
+
+def finite(told: Any) -> Any:
+    """Return data as JSON can hold it: numbers that are not finite become null."""
+    match told:
+        case dict():
+            return {name: finite(value) for name, value in told.items()}
+        case list() | tuple():
+            return [finite(value) for value in told]
+        case float():
+            return float(told) if math.isfinite(told) else None
+    return told
 
 
 def fingerprint(table: RawTable) -> str:
@@ -153,3 +169,15 @@ class RunFolder:
     def result(self) -> dict[str, Any] | None:
         path = self.path / RESULT
         return json.loads(path.read_text()) if path.exists() else None
+
+    def tell(self, name: str, told: dict[str, Any]) -> None:
+        """Write a file that others may read while the run goes on."""
+        write_whole(self.path / name, json.dumps(finite(told)))
+
+    def asked_to_stop(self) -> bool:
+        """Return whether somebody has made the file that ends the search."""
+        return (self.path / STOP).exists()
+
+    def forget_stop(self) -> None:
+        """Remove the file that ends the search, so that the finished run can be extended."""
+        (self.path / STOP).unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.auto.columns import ColumnRole, Task
-from weft.auto.families import FittedModel
+from weft.auto.families.fitting import FittedModel
 from weft.auto.features.view import FeatureView
 from weft.auto.findings import TableFinding
 from weft.auto.frames import RawTable, read_table

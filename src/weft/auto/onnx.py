@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from weft.auto.dumped_trees import dumped_trees
-from weft.auto.families import FAMILIES
+from weft.auto.families.network import DenseNetwork
+from weft.auto.families.spaces import FAMILIES
 from weft.auto.frames import RawTable
 from weft.auto.model import AutoModel, EnsembleMember
 from weft.errors import ParityError
@@ -81,6 +82,9 @@ def _weighted(graph: OnnxGraph, member: EnsembleMember, number: int, inputs: dic
     weight = graph.constant(np.full(1, member.weight))
     if FAMILIES[member.model.family].package:
         found = dumped_trees(member.model).onnx(graph, features, member.model.classes)
+        return graph.add("Mul", found, weight)
+    if isinstance(member.model.estimator, DenseNetwork):
+        found = member.model.estimator.onnx(graph, features, member.model.classes)
         return graph.add("Mul", found, weight)
     own = compose.add_prefix(estimator_to_onnx(member.model.estimator, dtype=np.float64), f"m{number}_")
     wanted = f"m{number}_prediction" if member.model.classes is None else f"m{number}_probabilities"

@@ -12,7 +12,8 @@ import numpy as np
 
 from weft.auto.columns import ColumnRole, Task, find_roles, find_task
 from weft.auto.config import AutoConfig
-from weft.auto.families import Judges, ModelFamily, fit_model
+from weft.auto.families.fitting import FitRequest, Judges, fit_model
+from weft.auto.families.spaces import ModelFamily
 from weft.auto.features.view import fit_view
 from weft.auto.findings import TableFinding, column_findings, drift_findings, leak_findings
 from weft.auto.frames import RawTable
@@ -78,16 +79,9 @@ def compile_kernels(
         view, features = fit_view(family.view, few, roles, as_targets(goals, task), pairs=False, seed=0)
         params = {**family.first, **({"trees": 2} if family.name == "forest" else {})}
         try:
-            fit_model(
-                family.name,
-                params,
-                features,
-                goals,
-                task,
-                categorical=view.categorical,
-                rounds=2,
-                judges=Judges(features, goals),
-            )
+            judges = Judges(features, goals)
+            asked = FitRequest(params, features, goals, task, view.categorical, judges, rounds=2)
+            fit_model(family.name, asked)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError):
             continue  # too few rows for it; its trial tells
     return time.monotonic() - began

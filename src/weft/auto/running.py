@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ import numpy as np
 from weft.auto.columns import ColumnRole, Task
 from weft.auto.config import AutoConfig
 from weft.auto.explaining import Explanation, explain
-from weft.auto.families import ModelFamily, chosen_families
+from weft.auto.families.spaces import ModelFamily, chosen_families
 from weft.auto.findings import TableFinding
-from weft.auto.folder import RESULT, ModelTrial, RunFolder, fingerprint
+from weft.auto.folder import EXPLANATION, PROGRESS, RESULT, ModelTrial, RunFolder, fingerprint
 from weft.auto.frames import RawTable, read_table
 from weft.auto.model import FILE, AutoModel, BoardRow, EnsembleMember, Leaderboard, load
 from weft.auto.preparing import PreparedTable, prepare
@@ -34,6 +34,7 @@ from weft.auto.search.budget import (
     reserve_s,
     search_rows,
 )
+from weft.auto.search.crew import core_count
 from weft.auto.search.ensemble import blended, greedy_weights
 from weft.auto.search.final import fit_members
 from weft.auto.search.trials import (
@@ -58,6 +59,7 @@ RESERVED_MEMBERS = 4  # final models that the search keeps time for
 LEAST_WEIGHT = 0.04  # a model with less of the ensemble is left out
 MOST_MEMBERS = 5
 MOST_FAILURES = 10  # trials without a model that end a run
+MOST_TOLD = 100  # models of the leaderboard in the file of the progress
 NOT_SEEN = "the model has not seen the held-out rows: there was no time for a fit to all rows"
 
 
@@ -71,6 +73,20 @@ class AutoProgress:
     board: Leaderboard
     columns: tuple[ColumnRole, ...] = ()
     findings: tuple[TableFinding, ...] = ()
+    metric: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """Return the progress as JSON holds it, with the first models of the leaderboard."""
+        return {
+            "doing": self.doing,
+            "spent_s": round(self.spent_s, 1),
+            "budget_s": self.budget_s,
+            "metric": self.metric,
+            "models": len(self.board),
+            "leaderboard": [asdict(row) for row in self.board[:MOST_TOLD]],
+            "columns": [asdict(role) for role in self.columns],
+            "findings": [finding.data() for finding in self.findings],
+        }
 
 
 def fit(
@@ -244,11 +260,12 @@ class _AutoRun:
         if not self.trials:
             return self.budget_s - self.spent_s - reserve_s((), 1.0, self.budget_s)
         done = sorted(self._completed(), key=lambda trial: trial.loss or 0.0)
-        reserve = reserve_s(done[:RESERVED_MEMBERS], self._growth, self.budget_s)
+        reserve = reserve_s(done[:RESERVED_MEMBERS], self._growth, self.budget_s, core_count())
         return self.budget_s - self.spent_s - reserve
 
     def _over(self) -> bool:
         enough = self.config.trials is not None and len(self.trials) >= self.config.trials
+        enough = enough or self.folder.asked_to_stop()
         return bool(self._completed()) and (enough or self._left_s() <= 0)
 
     @property
@@ -268,9 +285,10 @@ class _AutoRun:
     def _say(self, doing: str) -> None:
         board = self._board({}, {})
         one = self.prepared
-        self.tell(
-            AutoProgress(doing, self.spent_s, self.budget_s, board, tuple(one.roles), tuple(one.findings))
-        )
+        columns, findings = tuple(one.roles), tuple(one.findings)
+        told = AutoProgress(doing, self.spent_s, self.budget_s, board, columns, findings, one.task.metric)
+        self.folder.tell(PROGRESS, told.data())
+        self.tell(told)
 
     def _board(self, held: dict[str, float], weights: dict[int, float]) -> Leaderboard:
         """Return all models that were judged, the best first, with the ensemble and the baseline."""
@@ -350,7 +368,7 @@ class _AutoRun:
         costs = {trial.number: fit_s(trial, self._growth) for trial in self.trials}
         weights = self._weights()
         left_s = self._remaining_s - EXPLAIN_SHARE * self.budget_s
-        plan = final_plan(weights, costs, left_s)
+        plan = final_plan(weights, costs, left_s, cores=core_count())
         if len(plan.weights) < len(weights):
             self.notes.append(
                 f"{len(plan.weights)} of {len(weights)} models are blended: there was no time for more"
@@ -397,4 +415,7 @@ class _AutoRun:
             "fairness": list(self.config.fairness),
             "seconds": round(self.spent_s, 1),
         }
+        if model.explanation is not None:
+            self.folder.tell(EXPLANATION, model.explanation.data())
         write_whole(self.folder.path / RESULT, json.dumps(told, indent=2))
+        self.folder.forget_stop()

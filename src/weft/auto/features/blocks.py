@@ -308,6 +308,41 @@ class ScaledBlocks:
         return graph.add("Clip", known, *ends)
 
 
+@dataclass(frozen=True)
+class SteppedBlocks:
+    """Steps along the columns of blocks: 0 below a step's start, 1 above its end, a line between; missing values are 0.
+
+    A linear model of steps is a curve that bends at quantiles, and a network learns sharp bends from them sooner.
+    """
+
+    blocks: tuple[Any, ...]
+    places: Array  # the column of each step
+    starts: Array
+    widths: Array
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        inner = [name for block in self.blocks for name in block.names]
+        return tuple(
+            f"{inner[place]} from {start:.4g}"
+            for place, start in zip(self.places.tolist(), self.starts.tolist(), strict=True)
+        )
+
+    def transform(self, table: RawTable) -> Array:
+        joined = np.hstack([block.transform(table) for block in self.blocks])[:, self.places]
+        steps = np.clip((joined - self.starts) / self.widths, 0.0, 1.0)
+        return np.where(np.isnan(steps), 0.0, steps)
+
+    def onnx(self, graph: OnnxGraph, inputs: dict[str, str]) -> str:
+        joined = joined_onnx(graph, self.blocks, inputs)
+        chosen = graph.add("Gather", joined, graph.constant(self.places.astype(np.int64)), axis=1)
+        risen = graph.add("Sub", chosen, graph.constant(self.starts))
+        steps = graph.add("Div", risen, graph.constant(self.widths))
+        zero = graph.constant(np.array(0.0))
+        known = graph.add("Where", graph.add("IsNaN", steps), zero, steps)
+        return graph.add("Clip", known, zero, graph.constant(np.array(1.0)))
+
+
 def joined_onnx(graph: OnnxGraph, blocks: tuple[Any, ...], inputs: dict[str, str]) -> str:
     """Return the tensor of blocks side by side."""
     parts = [block.onnx(graph, inputs) for block in blocks]

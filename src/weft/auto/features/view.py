@@ -19,6 +19,7 @@ from weft.auto.features.blocks import (
     NumberColumns,
     NumberPairs,
     ScaledBlocks,
+    SteppedBlocks,
     joined_onnx,
 )
 from weft.auto.features.words import WordTopics, WordWeights
@@ -34,6 +35,9 @@ PRIOR_ROWS = 10.0  # rows of the mean of all that are added to the mean of a cat
 INNER_PARTS = 5  # training rows get means of the other parts
 PAIRED = 4  # numbers that are most related to the target make pairs
 TOPICS = 16
+STEPS = 8  # of a number, between its quantiles
+MOST_STEPPED = 1200  # steps of all numbers
+LEAST_STEPPED = 20  # known values of a number that steps are found from
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,14 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def fit_view(
-    kind: str, table: RawTable, roles: list[ColumnRole], targets: Array, *, pairs: bool, seed: int
+    kind: str,
+    table: RawTable,
+    roles: list[ColumnRole],
+    targets: Array,
+    *,
+    pairs: bool,
+    seed: int,
+    steps: bool = False,
 ) -> tuple[FeatureView, Any]:
     """Return the view "trees" or "linear" of training rows, and their features.
 
@@ -78,7 +89,10 @@ def fit_view(
         made.add(NumberPairs(best_pairs(table, named["number"], targets)))
     for name in named["date"]:
         made.add(DateParts(name, _first(table.values(name))))
-    (_add_for_trees if kind == "trees" else _add_for_lines)(made, named, table)
+    if kind == "trees":
+        _add_for_trees(made, named, table)
+    else:
+        _add_for_lines(made, named, table, steps)
     return made.view()
 
 
@@ -120,6 +134,20 @@ class _Maker:
         scaled = np.clip((joined - means) / block.scales, -block.limit, block.limit)
         self.blocks, self.parts = [block], [np.where(np.isnan(scaled), 0.0, scaled)]
 
+    def bent(self) -> SteppedBlocks | None:
+        """Return steps between quantiles of what there is so far; None where no column has enough values."""
+        if not self.parts:
+            return None
+        joined = np.hstack(self.parts)
+        count = min(STEPS, MOST_STEPPED // joined.shape[1])
+        edges = [step_edges(joined[:, place], count) for place in range(joined.shape[1])]
+        places = np.repeat(np.arange(len(edges)), [max(0, len(one) - 1) for one in edges])
+        if not len(places):
+            return None
+        starts = np.concatenate([one[:-1] for one in edges])
+        widths = np.concatenate([np.diff(one) for one in edges])
+        return SteppedBlocks(tuple(self.blocks), places, starts, widths)
+
     def view(self) -> tuple[FeatureView, Any]:
         return FeatureView(tuple(self.blocks), tuple(self.categorical)), _joined(self.parts)
 
@@ -139,12 +167,15 @@ def _add_for_trees(made: _Maker, named: dict[str, list[str]], table: RawTable) -
         made.add(WordTopics(words, directions))
 
 
-def _add_for_lines(made: _Maker, named: dict[str, list[str]], table: RawTable) -> None:
+def _add_for_lines(made: _Maker, named: dict[str, list[str]], table: RawTable, steps: bool) -> None:
     known = {name: common_categories(table.values(name)) for name in named["category"]}
     for name, found in known.items():
         if len(found) > MARKED:
             made.add_means(name)
+    bent = made.bent() if steps else None
     made.scale()
+    if bent is not None:
+        made.add(bent)
     holes = tuple(name for name in named["number"] if np.isnan(table.values(name)).any())
     if holes:
         made.add(MissingMarks(holes))
@@ -155,6 +186,15 @@ def _add_for_lines(made: _Maker, named: dict[str, list[str]], table: RawTable) -
         words = WordWeights.of(name, table.values(name))
         if words.weights.size:
             made.add(words)
+
+
+def step_edges(values: Array, count: int) -> Array:
+    """Return where the steps of a column begin and end: at its quantiles; none where it has two values or fewer."""
+    known = values[~np.isnan(values)]
+    if count < 2 or len(known) < LEAST_STEPPED:
+        return np.empty(0)
+    found = np.unique(np.quantile(known, np.linspace(0, 1, count + 1), method="inverted_cdf"))
+    return found if len(found) > 2 else np.empty(0)
 
 
 def common_categories(values: Array) -> tuple[str, ...]:

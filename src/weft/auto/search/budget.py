@@ -6,7 +6,7 @@ All of it decides from measured seconds; nothing here looks at a clock.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.auto.folder import ModelTrial
@@ -44,16 +44,22 @@ def expected_s(trials: Sequence[ModelTrial], family: str) -> float:
 
 def fit_s(trial: ModelTrial, growth: float) -> float:
     """Return how long the model of a trial takes to fit to `growth` times the rows of a fold."""
-    return growth * trial.seconds / max(1, len(trial.fold_losses))
+    fold_s = trial.fit_s or trial.seconds / max(1, len(trial.fold_losses))
+    return growth * fold_s
 
 
-def reserve_s(members: Sequence[ModelTrial], growth: float, budget_s: float) -> float:
+def together_s(costs_s: Collection[float], cores: int) -> float:
+    """Return how long fits take that run on all cores, each on one."""
+    return max(max(costs_s, default=0.0), sum(costs_s) / cores)
+
+
+def reserve_s(members: Sequence[ModelTrial], growth: float, budget_s: float, cores: int = 1) -> float:
     """Return what to keep for the end: two fits of each member, their predictions and the explanations.
 
     The second fit is of all rows, a quarter more than the first. A reserve is never more than half of the budget: the
     final models are then fewer, or of fewer rows.
     """
-    fits = sum(fit_s(one, growth) for one in members) * (1 + 1.25)
+    fits = together_s([fit_s(one, growth) for one in members], cores) * (1 + 1.25)
     wanted = 1.1 * fits + 0.5 * EXPLAIN_SHARE * budget_s
     return min(MOST_RESERVE * budget_s, max(LEAST_RESERVE * budget_s, wanted))
 
@@ -67,22 +73,25 @@ class FinalPlan:
 
 
 def final_plan(
-    weights: Mapping[int, float], costs_s: Mapping[int, float], left_s: float, least_share: float = 0.02
+    weights: Mapping[int, float],
+    costs_s: Mapping[int, float],
+    left_s: float,
+    least_share: float = 0.02,
+    cores: int = 1,
 ) -> FinalPlan:
     """Return the heaviest members whose first fits take half of the time left; at least one, of fewer rows if need be.
 
     `costs_s` are the seconds of a fit to all rows of the search.
     """
     order = sorted(weights, key=lambda number: (-weights[number], number))
-    room, kept = 0.5 * left_s, {order[0]: weights[order[0]]}
-    spent = costs_s[order[0]]
+    room, kept = 0.5 * left_s, [order[0]]
     for number in order[1:]:
-        if spent + costs_s[number] <= room:
-            kept[number] = weights[number]
-            spent += costs_s[number]
+        if together_s([costs_s[one] for one in (*kept, number)], cores) <= room:
+            kept.append(number)
+    spent = together_s([costs_s[one] for one in kept], cores)
     share = 1.0 if spent <= room else max(least_share, room / spent)
-    total = sum(kept.values())
-    return FinalPlan({number: weight / total for number, weight in kept.items()}, min(1.0, share))
+    total = sum(weights[number] for number in kept)
+    return FinalPlan({number: weights[number] / total for number in kept}, min(1.0, share))
 
 
 def fits_again(first_s: float, growth: float, left_s: float) -> bool:

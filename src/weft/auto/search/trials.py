@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from weft.auto.columns import ColumnRole, Task
-from weft.auto.families import FAMILIES, Deadline, Judges, ModelFamily, fit_model
+from weft.auto.families.fitting import Deadline, FitRequest, Judges, fit_model
+from weft.auto.families.spaces import FAMILIES, ModelFamily
 from weft.auto.features.view import FeatureView, fit_view
 from weft.auto.folder import ModelTrial
 from weft.auto.frames import RawTable
 from weft.auto.search.budget import expected_s
+from weft.auto.search.crew import core_count, run_together, threads_each
 from weft.auto.validation import Splits, as_targets, loss_of
 from weft.tune.study.study import Study
 
@@ -83,8 +86,9 @@ def _best_loss(trials: Sequence[ModelTrial], family: str) -> float:
 
 
 def hopeless(losses: Sequence[float], best: Sequence[float]) -> bool:
-    """Return whether the first fold of a trial is so much worse than the best trial's that the rest can be spared."""
-    return bool(best) and len(losses) == 1 and losses[0] > HOPELESS * best[0]
+    """Return whether the first folds of a trial are so much worse than the best trial's that the rest can be spared."""
+    count = len(losses)
+    return 0 < count < len(best) and sum(losses) > HOPELESS * sum(best[:count])
 
 
 class Suggestions:
@@ -128,6 +132,10 @@ class Suggestions:
             study.tell(asked, float(known))
 
 
+FeatureKey = tuple[Any, ...]
+FoldFeatures = tuple[FeatureView, Any, Any]
+
+
 @dataclass
 class SearchData:
     """The rows of the search with their features, which are made once for each fold and kept while there is room."""
@@ -138,25 +146,31 @@ class SearchData:
     task: Task
     splits: Splits
     seed: int
-    _kept: dict[tuple[str, bool, int], tuple[FeatureView, Any, Any]] = field(default_factory=dict)
+    _kept: dict[FeatureKey, FoldFeatures] = field(default_factory=dict)
     _bytes: int = 0
+    _lock: Any = field(default_factory=threading.Lock)
 
-    def features(self, kind: str, pairs: bool, fold: int) -> tuple[FeatureView, Any, Any]:
-        """Return a view fitted to a fold's training rows, with the features of its two sides."""
-        key = (kind, pairs, fold)
+    def features(self, kind: str, params: Mapping[str, Any], fold: int) -> FoldFeatures:
+        """Return a view fitted to a fold's training rows, with the features of its two sides; threads may ask."""
+        options = {"pairs": bool(params.get("pairs")), "steps": bool(params.get("steps"))}
+        key = (kind, *options.values(), fold)
         if key in self._kept:
             return self._kept[key]
         rows = self.splits.folds[fold]
         goals = as_targets(self.target[rows.train], self.task)
-        view, train = fit_view(
-            kind, self.table.take(rows.train), self.roles, goals, pairs=pairs, seed=self.seed
-        )
+        train_table = self.table.take(rows.train)
+        view, train = fit_view(kind, train_table, self.roles, goals, seed=self.seed, **options)
         made = view, train, view.transform(self.table.take(rows.test))
         size = sum(_bytes_of(one) for one in made[1:])
-        if self._bytes + size <= CACHE_BYTES:
-            self._bytes += size
-            self._kept[key] = made
+        with self._lock:
+            if self._bytes + size <= CACHE_BYTES:
+                self._bytes += size
+                self._kept[key] = made
         return made
+
+    def cells(self, fold: int) -> int:
+        """Return about how many numbers a fit to a fold looks at."""
+        return len(self.splits.folds[fold].train) * sum(role.used for role in self.roles)
 
 
 def _bytes_of(rows: Any) -> int:
@@ -197,67 +211,101 @@ def run_trial(
     best: Sequence[float] = (),
     limits: TrialLimits = TrialLimits(),
 ) -> ModelTrial:
-    """Fit and judge parameters fold by fold: completed, pruned where hopeless or too slow, or failed."""
+    """Fit and judge parameters, some folds at a time: completed, pruned where hopeless or too slow, or failed."""
     began = time.monotonic()
-    losses: list[float] = []
-    rounds: list[int] = []
-    parts: list[Array] = []
+    done: list[FoldResult] = []
 
     def ended(state: str, why: str = "") -> ModelTrial:
         spent = time.monotonic() - began
-        kept = tuple(losses) if state != "failed" else ()
-        return ModelTrial(number, family, dict(params), state, fold_losses=kept, seconds=spent, why=why)
+        kept = tuple(one.loss for one in done) if state != "failed" else ()
+        each = float(np.mean([one.seconds for one in done])) if done else spent
+        return ModelTrial(
+            number, family, dict(params), state, fold_losses=kept, seconds=spent, fit_s=each, why=why
+        )
 
-    for fold in range(min(limits.folds, len(data.splits.folds))):
-        if fold and began + (time.monotonic() - began) * (fold + 1) / fold > limits.until_s:
+    for wave in fold_waves(min(limits.folds, len(data.splits.folds)), core_count()):
+        if done and _too_late(began, len(done), wave, limits):
             if limits.shorten:
                 break
-            return ended("pruned", f"too slow: {fold} folds in {time.monotonic() - began:.1f} s")
-        deadline = Deadline(limits.until_s)
+            return ended("pruned", f"too slow: {len(done)} folds in {time.monotonic() - began:.1f} s")
         try:
-            predicted, count = _one_fold(data, family, params, fold, deadline)
+            found = _some_folds(data, family, params, wave, limits)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError, RuntimeError) as error:
             why = f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"
             return ended("failed", why)
-        if deadline.passed and not limits.shorten:
+        cut = next((place for place, one in enumerate(found) if one.cut), None)
+        if cut is not None and not limits.shorten:
             return ended("pruned", f"too slow: it had {time.monotonic() - began:.1f} s")
-        if deadline.passed and fold:
+        done += found if cut is None else found[: max(cut, 0 if done else 1)]
+        if cut is not None:
             break
-        losses.append(loss_of(data.task.metric, data.target[data.splits.folds[fold].test], predicted))
-        rounds += [count] if count is not None else []
-        parts.append(predicted)
-        if hopeless(losses, best):
-            return ended(
-                "pruned", f"its first fold is {losses[0] / best[0]:.2f} times that of the best trial"
-            )
-    joined = np.concatenate(parts)
+        if hopeless([one.loss for one in done], best):
+            return ended("pruned", f"its first {len(done)} folds are much worse than those of the best trial")
+    joined = np.concatenate([one.predicted for one in done])
+    rounds = [one.rounds for one in done if one.rounds is not None]
     return replace(
         ended("completed"),
-        loss=loss_of(data.task.metric, data.target[data.splits.judged_by(len(parts))], joined),
+        loss=loss_of(data.task.metric, data.target[data.splits.judged_by(len(done))], joined),
         rounds=round(float(np.mean(rounds)) * 1.05) if rounds else None,
         predicted=joined,
     )
 
 
-def _one_fold(
-    data: SearchData, family: str, params: dict[str, Any], fold: int, deadline: Deadline
-) -> tuple[Array, int | None]:
-    rows = data.splits.folds[fold]
-    view, train, test = data.features(FAMILIES[family].view, bool(params.get("pairs")), fold)
-    with warnings.catch_warnings():
+def fold_waves(count: int, cores: int) -> list[range]:
+    """Return the folds that are fitted at the same time, wave by wave."""
+    return [range(first, min(first + cores, count)) for first in range(0, count, max(1, cores))]
+
+
+def _too_late(began: float, done: int, wave: range, limits: TrialLimits) -> bool:
+    """Return whether a wave of folds will end after the limit, if it takes as long as those before."""
+    now = time.monotonic()
+    return now + (now - began) * len(wave) / done > limits.until_s
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """The result of a fold: its loss, what was predicted, its rounds, and whether the deadline ended it."""
+
+    loss: float
+    predicted: Array
+    rounds: int | None
+    seconds: float
+    cut: bool
+
+
+def _some_folds(
+    data: SearchData, family: str, params: dict[str, Any], wave: range, limits: TrialLimits
+) -> list[FoldResult]:
+    threads = threads_each(len(wave), data.cells(wave[0]))
+
+    def one_fold(fold: int, deadline: Deadline) -> FoldResult:
+        return _one_fold(data, family, params, fold, deadline, threads)
+
+    with warnings.catch_warnings():  # around all threads: filters are the process's
         warnings.simplefilter("ignore")
-        model, predicted = fit_model(
-            family,
-            params,
-            train,
-            data.target[rows.train],
-            data.task,
-            categorical=view.categorical,
-            judges=Judges(test, data.target[rows.test]),
-            seed=data.seed,
-            deadline=deadline,
-        )
+        return run_together(one_fold, wave, [Deadline(limits.until_s) for _ in wave], threads)
+
+
+def _one_fold(
+    data: SearchData, family: str, params: dict[str, Any], fold: int, deadline: Deadline, threads: int
+) -> FoldResult:
+    began = time.monotonic()
+    rows = data.splits.folds[fold]
+    view, train, test = data.features(FAMILIES[family].view, params, fold)
+    asked = FitRequest(
+        params,
+        train,
+        data.target[rows.train],
+        data.task,
+        view.categorical,
+        Judges(test, data.target[rows.test]),
+        seed=data.seed,
+        threads=threads,
+        deadline=deadline,
+    )
+    model, predicted = fit_model(family, asked)
     assert predicted is not None
     if not np.isfinite(predicted).all():
         raise ArithmeticError("predictions must be finite, got others")
-    return predicted, model.rounds
+    loss = loss_of(data.task.metric, data.target[rows.test], predicted)
+    return FoldResult(loss, predicted, model.rounds, time.monotonic() - began, deadline.passed)
