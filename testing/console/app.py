@@ -23,7 +23,15 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from testing.console import answers, data_answers, study_answers, texts, training_answers, vision_answers
+from testing.console import (
+    answers,
+    auto_answers,
+    data_answers,
+    study_answers,
+    texts,
+    training_answers,
+    vision_answers,
+)
 from testing.console.vision_world import make_vision
 from testing.console.world import METRICS, World, make_world, now_ms, series
 
@@ -42,6 +50,7 @@ def make_app(world: World, *, logged_in: bool = True) -> Starlette:
     """Return the service over a world."""
     study_answers.add_studies(world)
     world.vision = make_vision(PICTURES if world.jobs else 0)
+    world.tables = auto_answers.TablesWorld()
     routes = [Route(f"{PREFIX}/stream", _streamer(world))]
     routes += [Route(f"{PREFIX}/session", _log_in, methods=["POST"])]
     routes += [Route(f"{PREFIX}/jobs/{{job:int}}/files/{{path:path}}", _file)]
@@ -68,7 +77,7 @@ def _handler(name: str) -> Callable[..., Any] | None:
         return lambda world, request: answers.act(world, request, verb)
     if name in ("drain_host", "undrain_host"):
         return answers.drain_host
-    modules = (answers, data_answers, study_answers, vision_answers, training_answers)
+    modules = (answers, data_answers, study_answers, vision_answers, training_answers, auto_answers)
     return next((getattr(module, name) for module in modules if hasattr(module, name)), None)
 
 

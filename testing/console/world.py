@@ -40,6 +40,7 @@ class World:
     steps: dict[int, int] = field(default_factory=dict)  # that each job has done
     studies: dict[int, Any] = field(default_factory=dict)  # MadeUpStudy, by number
     vision: Any = None  # VisionWorld
+    tables: Any = None  # TablesWorld
 
     def view(self, job_id: int) -> JobView:
         return JobView(**self.jobs[job_id] | {"headline": _headline(job_id, self.steps[job_id])})

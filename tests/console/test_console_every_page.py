@@ -21,6 +21,7 @@ pytestmark = [*needs_browser, pytest.mark.xdist_group("console-pages")]
 
 MANY = 400  # jobs of the fixture
 RUNNING, FAILED, QUEUED = MANY - 11, 3, MANY
+OVER = MANY - 28  # completed
 PAGES = {
     "overview": ("/", "Running"),
     "jobs": ("/jobs", "Active"),
@@ -43,6 +44,10 @@ PAGES = {
     "compare fields": ("/compare?jobs=300,301&tab=fields", "Only differences"),
     "compare lines": ("/compare?jobs=300,301,302&tab=parallel", "best"),
     "compare code": ("/compare?jobs=300,301&tab=code", "train.py"),
+    "tables": ("/tables", "orders@2/orders.parquet"),
+    "new search": ("/tables?new=1", "Drop a table here"),
+    "search": (f"/tables/{RUNNING}", "Leaderboard"),
+    "search that is over": (f"/tables/{OVER}", "What matters"),
     "data sets": ("/datasets?open=digits@2", "train/3.png"),
     "models": ("/models?open=digits@2", "digits-cosine"),
     "deployments": ("/deployments", "Try it"),
@@ -90,6 +95,7 @@ EMPTY = {
     "studies": ("/studies", "weft tune study.yaml"),
     "hosts": ("/hosts", "weft hosts add"),
     "compare": ("/compare", "x selects"),
+    "tables": ("/tables", "weft auto orders.csv"),
     "data sets": ("/datasets", "weft dataset add"),
     "models": ("/models", "export:"),
     "deployments": ("/deployments", "press Deploy"),

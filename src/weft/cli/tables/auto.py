@@ -7,10 +7,13 @@ import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import click
 
+from weft.cli.jobs.options import open_client, print_data, url_option
 from weft.cli.values import NAME, OutputFolder, Real, Text, Whole
+from weft.errors import UsageError
 from weft.text import format_table
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from weft.auto.running import AutoProgress
 
 SHOWN = 12  # models of the live leaderboard
+UPLOAD_S = 600.0  # that a table may take to be sent
 _COLUMN = Text("the name of a column", "COLUMN", like=r"[^\x00-\x1f]+")
 
 
@@ -65,19 +69,26 @@ _COLUMN = Text("the name of a column", "COLUMN", like=r"[^\x00-\x1f]+")
     help="Keep the run there; auto-TABLE unless another is named.",
 )
 @click.option("--pdf", is_flag=True, help="Write report.pdf, too; needs chromium.")
+@url_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as data.")
-def command(table: str, out: Path | None, pdf: bool, as_json: bool, **options: Any) -> None:
+def command(table: str, out: Path | None, pdf: bool, url: str | None, as_json: bool, **options: Any) -> None:
     """Find the best model of TABLE: a .csv, .parquet, .arrow or .feather file.
 
     Columns are typed, leaks and drift warned of, models tuned and blended; --out holds the model, its ONNX graph and a
-    report. The same command again goes on where a killed run was.
+    report. The same command again goes on where a killed run was. With --url it is a job of that service, and TABLE may
+    be a data set of the service, NAME or NAME@VERSION.
     """
     from weft.auto.config import AutoConfig
     from weft.auto.results import write_results
     from weft.auto.running import run
 
-    folder = out if out is not None else Path(f"auto-{Path(table).stem}")
     config = AutoConfig(**options)
+    if url is not None:
+        if out is not None or pdf:
+            raise UsageError("--url must come without --out and --pdf: the service keeps the results of a job")
+        begin_on_service(url, table, options, as_json)
+        return
+    folder = out if out is not None else Path(f"auto-{Path(table).stem}")
     screen = ProgressScreen()
     model = run(table, config, folder, screen.show)
     screen.close()
@@ -86,6 +97,31 @@ def command(table: str, out: Path | None, pdf: bool, as_json: bool, **options: A
         click.echo(json.dumps({**model.data(), "folder": str(folder), "notes": notes}))
         return
     _print(model, folder, notes)
+
+
+def begin_on_service(url: str, table: str, options: dict[str, Any], as_json: bool) -> None:
+    """Begin a run as a job of a service: of a file here, which is sent, or of a data set that it has."""
+    from weft.auto.frames import FILES
+    from weft.jobs.api.types.auto import AutoRunView, TableLook
+
+    body = {name: value for name, value in options.items() if value not in (None, ())}
+    path = Path(table)
+    with open_client(url) as client:
+        if path.suffix.lower() in FILES:
+            if not path.is_file():
+                raise UsageError(f"TABLE must be a file, got nothing at {table}; check the path")
+            sent = f"/auto/tables?{urlencode({'name': path.name})}"
+            look = client.connection.send_file(sent, path, TableLook, timeout_s=UPLOAD_S)
+            body |= {"upload": look.upload, "file": look.file}
+        else:
+            body["dataset"] = table
+        begun = client.connection.send("POST", "/auto/runs", AutoRunView, body)
+        page = f"{client.url}/tables/{begun.job.id}"
+    if as_json:
+        print_data(begun)
+        return
+    click.echo(f"job {begun.job.id} looks for a model of {begun.target} in {begun.table}")
+    click.echo(f"{page} shows it; weft logs -f {begun.job.id} --url {url}")
 
 
 class ProgressScreen:

@@ -27,6 +27,8 @@ const TrainingPage = lazy(() => import("./pages/vision/train/trainings"));
 const TrainingsPage = lazy(() => import("./pages/vision/train/trainings").then((found) => ({ default: found.TrainingsPage })));
 const VisionModelPage = lazy(() => import("./pages/vision/models/models"));
 const VisionModelsPage = lazy(() => import("./pages/vision/models/models").then((found) => ({ default: found.VisionModelsPage })));
+const AutoRunsPage = lazy(() => import("./pages/auto/runs"));
+const AutoRunPage = lazy(() => import("./pages/auto/run"));
 const LabelPage = lazy(() => import("./pages/vision/label/label"));
 const NewJobPage = lazy(() => import("./pages/new-job"));
 
@@ -75,6 +77,8 @@ export function App() {
           <Route path="/models" component={ModelsPage} />
           <Route path="/deployments" component={DeploymentsPage} />
           <Route path="/settings/:tab?">{({ tab }) => <SettingsPage tab={tab ?? "tokens"} />}</Route>
+          <Route path="/tables" component={AutoRunsPage} />
+          <Route path="/tables/:id">{({ id }) => <AutoRunPage key={id} id={Number(id)} />}</Route>
           <Route path="/vision" component={VisionDatasetsPage} />
           <Route path="/vision/data/:dataset/:tab?">{({ dataset, tab }) => <VisionDatasetPage key={dataset} dataset={decodeURIComponent(dataset)} tab={tab ?? "pictures"} />}</Route>
           <Route path="/vision/film/:film">{({ film }) => <FilmPage key={film} film={decodeURIComponent(film)} />}</Route>

@@ -17,6 +17,7 @@ const PLACES: { to: string; text: string; icon: IconName; keys: string }[] = [
   { to: "/studies", text: "Studies", icon: "studies", keys: "g t" },
   { to: "/hosts", text: "Hosts", icon: "hosts", keys: "g h" },
   { to: "/compare", text: "Compare", icon: "compare", keys: "g c" },
+  { to: "/tables", text: "Tables", icon: "table", keys: "g a" },
   { to: "/vision", text: "Vision", icon: "picture", keys: "g v" },
   { to: "/datasets", text: "Data sets", icon: "folder", keys: "g d" },
   { to: "/models", text: "Models", icon: "file", keys: "g m" },

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from weft.jobs.api.operations.auto import AUTO
 from weft.jobs.api.operations.model import PREFIX, Access, ApiOperation, Method
 from weft.jobs.api.operations.model import delete_operation as _delete
 from weft.jobs.api.operations.model import get_operation as _get
@@ -210,6 +211,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
     *STUDIES,
     *VISION_DATA,
     *TRAININGS,
+    *AUTO,
 )
 
 

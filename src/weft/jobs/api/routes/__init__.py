@@ -5,6 +5,7 @@ MODULES = tuple(
     f"{__name__}.{name}"
     for name in (
         "accounts",
+        "auto",
         "cluster",
         "compare",
         "data",

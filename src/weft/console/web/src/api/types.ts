@@ -44,6 +44,134 @@ export interface AuditEntry {
   detail: Record<string, unknown>;
 }
 
+/** One model of a leaderboard. */
+export interface AutoBoardRow {
+  name: string;
+  score: number | null;
+  held_score: number | null;
+  weight: number | null;
+  seconds: number | null;
+  params: Record<string, unknown>;
+}
+
+/** A column with the role that was found for it. */
+export interface AutoColumn {
+  name: string;
+  role: string;
+  kind: string;
+  distinct: number;
+  missing_share: number | null;
+  why: string;
+}
+
+/** The mean prediction where a column has each of some values in all rows. */
+export interface AutoDependence {
+  column: string;
+  values: (number | string | null)[];
+  means: (number | null)[];
+}
+
+/** One prediction taken apart: the base, the largest effects and the rest add up to it. */
+export interface AutoExplainedRow {
+  row: number;
+  base: number | null;
+  predicted: number | null;
+  rest: number | null;
+  reasons: AutoReason[];
+}
+
+/** What a model looks at, by rows that it was not trained on. */
+export interface AutoExplanation {
+  output: string;
+  importance?: AutoImportance[];
+  rows?: AutoExplainedRow[];
+  dependence?: AutoDependence[];
+  groups?: AutoGroup[];
+  calibration?: ([number | null, number | null, number])[];
+  confusion?: number[][];
+  scores?: Record<string, number | null>;
+}
+
+/** A warning about a table: a leak, drift, a column that is left out. */
+export interface AutoFinding {
+  kind: string;
+  column: string;
+  figure: number | null;
+  threshold: number | null;
+  sentence: string;
+}
+
+/** The outcome of a group of rows beside those of others. */
+export interface AutoGroup {
+  column: string;
+  group: string;
+  rows: number;
+  rate: number | null;
+  ratio: number | null;
+  loss: number | null;
+  warned: boolean;
+}
+
+/** The importance of a column: its mean absolute Shapley value, and how the loss grows without it. */
+export interface AutoImportance {
+  name: string;
+  loss_growth: number | null;
+  mean_shapley: number | null;
+}
+
+/** The effect of a column on one prediction. */
+export interface AutoReason {
+  column: string;
+  value: string;
+  effect: number | null;
+}
+
+/** A run with its leaderboard as it is now, and its explanations once it is over. */
+export interface AutoRunDetail {
+  job: JobView;
+  table: string;
+  target: string;
+  metric: string;
+  score: number | null;
+  model: string | null;
+  doing: string;
+  spent_s: number | null;
+  budget_s: number | null;
+  models: number;
+  rows: number | null;
+  validation: string;
+  classes: string[];
+  leaderboard: AutoBoardRow[];
+  columns: AutoColumn[];
+  findings: AutoFinding[];
+  notes: string[];
+  explanation: AutoExplanation | null;
+  files: AutoRunFile[];
+  deployments: string[];
+}
+
+/** A file of a run that can be downloaded. */
+export interface AutoRunFile {
+  name: string;
+  url: string;
+  bytes: number;
+}
+
+/** A run at a glance: its job, its table and the best score so far. */
+export interface AutoRunView {
+  job: JobView;
+  table: string;
+  target: string;
+  metric: string;
+  score: number | null;
+  model: string | null;
+}
+
+/** Runs, newest first. */
+export interface AutoRunsAnswer {
+  runs: AutoRunView[];
+}
+
 /** The job that labels, and the number of pictures. */
 export interface AutolabelAnswer {
   job: JobView;
@@ -789,6 +917,28 @@ export interface NewAlias {
   version: number;
 }
 
+/** A run to begin: a table, the column to predict, and how long to look for better models. */
+export interface NewAutoRun {
+  target: string;
+  upload?: string | null;
+  dataset?: string | null;
+  file?: string;
+  name?: string | null;
+  minutes?: number;
+  task?: "auto" | "classes" | "numbers";
+  metric?: "accuracy" | "auc" | "log_loss" | "mae" | "rmse" | null;
+  time?: string | null;
+  group?: string | null;
+  fairness?: string[];
+  drop?: string[];
+  models?: ("boosting" | "catboost" | "forest" | "lightgbm" | "linear" | "network" | "xgboost")[];
+  trials?: number | null;
+  seed?: number;
+  cpus?: number;
+  memory?: string | null;
+  priority?: number;
+}
+
 /** Another version for a share of the requests; null ends it. */
 export interface NewCanary {
   version: number | null;
@@ -1400,6 +1550,22 @@ export interface SubmitAnswer {
   jobs: JobView[];
   plan?: PlannedJob[] | null;
   notes?: string[];
+}
+
+/** A column as its first rows show it. */
+export interface TableColumnView {
+  name: string;
+  kind: "date" | "number" | "text";
+  example: string;
+}
+
+/** A table that a run can begin with. */
+export interface TableLook {
+  file: string;
+  columns: TableColumnView[];
+  rows: number | null;
+  dataset?: string | null;
+  upload?: string | null;
 }
 
 /** Metrics from TensorBoard event files in a folder. */
