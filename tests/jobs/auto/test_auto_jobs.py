@@ -105,7 +105,7 @@ def test_a_data_set_is_a_table_too(web: WebService, ann: httpx.Client, table: Pa
     assert (begun["table"], begun["target"]) == ("orders@1/orders.csv", "y")
     job = begun["job"]["id"]
     assert ok(ann.get(f"/auto/runs/{job}"))["leaderboard"] == []
-    assert web.user("ben").get(f"/auto/runs/{job}").status_code == 404
+    assert web.user("ben").post(f"/auto/runs/{job}/finish").status_code == 403
     refused = ann.post(f"/auto/runs/{job}/finish")
     assert refused.status_code == 409, refused.text
 

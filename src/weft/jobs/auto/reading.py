@@ -1,4 +1,4 @@
-"""What a run of `weft.auto` has told so far: files in the folder of its job, read without trust.
+"""Results of a run of `weft.auto` so far: files in the folder of its job, read without trust.
 
 The folder belongs to the job, whose owner may put anything there: links lead nowhere, and large files are not read.
 """

@@ -169,7 +169,7 @@ class AutoGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AutoExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model looks at, by rows that it was not trained on."""
+    """The explanation of a model, by rows that it was not trained on."""
 
     output: str
     importance: tuple[AutoImportance, ...] = ()

@@ -80,7 +80,7 @@ export interface AutoExplainedRow {
   reasons: AutoReason[];
 }
 
-/** What a model looks at, by rows that it was not trained on. */
+/** The explanation of a model, by rows that it was not trained on. */
 export interface AutoExplanation {
   output: string;
   importance?: AutoImportance[];

@@ -77,7 +77,7 @@ function UploadPart({ look, onLook }: { look: TableLook | null; onLook: (found: 
         {look ? <b>{look.file}</b> : <span>Drop a table here, or press to choose one</span>}
         <small>{look ? `${shapeText(look)}; press to choose another` : "CSV, Parquet, Arrow or Feather, up to 100 MiB; register larger ones as a data set"}</small>
       </button>
-      <input ref={input} type="file" hidden accept=".csv,.parquet,.pq,.arrow,.feather,.ipc" onChange={(event) => { take(event.target.files?.[0]); event.target.value = ""; }} />
+      <input ref={input} type="file" hidden accept=".csv,.tsv,.parquet,.pq,.arrow,.feather,.ipc" onChange={(event) => { take(event.target.files?.[0]); event.target.value = ""; }} />
       {sent !== null && <div className={css.sending} role="status"><Bar share={sent} label={`${percent(sent)} sent`} /><span className={layout.note}>{sent < 1 ? `${percent(sent)} sent` : "the service looks at it"}</span></div>}
       {wrong ? <Wrong error={wrong} /> : null}
     </div>
