@@ -20,8 +20,8 @@ from tests.auto.data import mixed_columns, write_csv
 
 import weft.auto
 from weft.auto.columns import Task
-from weft.auto.explaining import group_outcomes
-from weft.auto.frames import RawColumn, read_table
+from weft.auto.explaining import MOST_EXPLAINED, group_outcomes, shapley_values, telling_columns
+from weft.auto.frames import RawColumn, RawTable, read_table
 from weft.auto.model import AutoModel
 from weft.auto.onnx import check_parity, feed_of
 from weft.auto.report.page import report_html
@@ -42,7 +42,7 @@ def test_the_ensemble_beats_the_baseline_on_rows_no_choice_has_seen(found: AutoM
     assert held["baseline"] is not None
     assert held["ensemble"] < 0.95 * held["baseline"]
     assert found.score == held["ensemble"]
-    assert {"linear 0", "boosting 1", "forest 2", "network 3", "baseline", "ensemble"} == set(held)
+    assert {"boosting 0", "linear 1", "network 2", "forest 3", "baseline", "ensemble"} == set(held)
 
 
 def test_every_frame_is_predicted_alike(found: AutoModel) -> None:
@@ -74,6 +74,26 @@ def test_effects_of_columns_add_up_to_the_prediction(found: AutoModel) -> None:
         assert row.base + effects == pytest.approx(row.predicted)
     assert {one.name for one in told.importance[:4]} >= {"age", "note"}
     assert sum(map(sum, told.confusion)) == 120  # the held-out fifth of 600 rows
+
+
+def test_the_columns_that_matter_are_found_among_many() -> None:
+    random = np.random.default_rng(0)
+    table = read_table({f"x{place}": random.normal(size=120) for place in range(700)})
+    weights = {"x3": 1.0, "x77": -2.0, "x500": 0.5, "x699": 3.0}
+
+    def asked(rows: RawTable) -> Any:
+        return sum(weight * rows.values(name) for name, weight in weights.items())
+
+    names = list(table.columns)
+    found = telling_columns(asked, table, names, random)
+    assert len(found) <= MOST_EXPLAINED
+    assert set(weights) <= set(found)
+    assert telling_columns(asked, table, names[:60], random) == names[:60]
+    rest = tuple(name for name in names if name not in weights)
+    rows, background = table.take(np.arange(5)), table.take(np.arange(5, 60))
+    values, base = shapley_values(asked, rows, background, [*((name,) for name in weights), rest], random, 8)
+    np.testing.assert_allclose(values.sum(axis=1) + base, asked(rows))
+    np.testing.assert_allclose(values[:, -1], 0, atol=1e-12)
 
 
 def test_groups_are_compared_by_the_four_fifths_rule() -> None:

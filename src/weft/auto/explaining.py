@@ -2,13 +2,14 @@
 
 All of them ask the whole pipeline, with raw columns changed, so that a date, a text or a category counts as one column
 whatever features were made of it. Shapley values are sampled: columns are given to a row one after the other in random
-orders, from rows of a background; the values of a row add up to its prediction less the mean of the background.
+orders, from rows of a background; the values of a row add up to its prediction less the mean of the background. Of a
+wide table the columns that matter are explained, and all others are given together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +28,8 @@ POINTS = 20  # of a curve
 FOUR_FIFTHS = (
     0.8  # a group that is chosen less often than this share of the most chosen one's rate is warned of
 )
+MOST_EXPLAINED = 60  # columns that are explained one by one; the others are one more, together
+SCREENED_ROWS = 100  # by which these are chosen
 SMALL_GROUP = 20  # rows; smaller groups tell nothing
 
 
@@ -133,10 +136,12 @@ def explain(
     predicted = model.raw(table)
     explained = random.permutation(len(table))[: sizes.explained]
     background = seen.take(random.permutation(len(seen))[:BACKGROUND_ROWS])
-    names = list(model.kinds)
+    names = telling_columns(asked, table, list(model.kinds), random)
+    others = tuple(name for name in model.kinds if name not in set(names))
     prose = {role.name for role in model.columns if role.role == "text"}
-    values, base = shapley_values(asked, table.take(explained), background, names, random, sizes.orders)
-    growth = permutation_growth(model, table, truth[some], random)
+    parts = [*((name,) for name in names), *([others] if others else [])]
+    values, base = shapley_values(asked, table.take(explained), background, parts, random, sizes.orders)
+    growth = permutation_growth(model, table, names, truth[some], random)
     importance = sorted(
         (
             ColumnImportance(name, growth[name], float(np.abs(values[:, k]).mean()))
@@ -168,21 +173,51 @@ def _output(model: RawModel) -> tuple[str, Callable[[RawTable], Array]]:
     return f"probability of {model.task.target} = {classes[-1]}", lambda table: model.raw(table)[:, -1]
 
 
+def telling_columns(
+    asked: Callable[[RawTable], Array],
+    table: RawTable,
+    names: list[str],
+    random: Any,
+    most: int = MOST_EXPLAINED,
+) -> list[str]:
+    """Return the columns that predictions hang on most: groups of them are shuffled, and the better half is kept."""
+    some = table.take(np.arange(min(len(table), SCREENED_ROWS)))
+    known = asked(some)
+    shuffled = random.permutation(len(some))
+    left = list(names)
+    while len(left) > most:
+        size = -(-len(left) // most)
+        groups = [left[start : start + size] for start in range(0, len(left), size)]
+        moved = {}
+        for place, group in enumerate(groups):
+            changed = {name: replace(some[name], values=some.values(name)[shuffled]) for name in group}
+            moved[place] = float(np.abs(asked(RawTable({**some.columns, **changed})) - known).mean())
+        if size == 1:
+            best = sorted(moved, key=lambda place: -moved[place])[:most]
+        else:
+            best = sorted(moved, key=lambda place: -moved[place])[: max(1, min(len(groups) // 2, most))]
+        left = [name for place in sorted(best) for name in groups[place]]
+    return left
+
+
 def shapley_values(
     asked: Callable[[RawTable], Array],
     rows: RawTable,
     background: RawTable,
-    names: list[str],
+    parts: list[tuple[str, ...]],
     random: Any,
     count_orders: int,
 ) -> tuple[Array, Array]:
-    """Return sampled Shapley values (rows, columns), and the base of each row, to which they add up."""
-    count, width = len(rows), len(names)
+    """Return sampled Shapley values (rows, parts), and the base of each row, to which they add up.
+
+    A part is a column, or several that are given together.
+    """
+    count, width = len(rows), len(parts)
     total, base = np.zeros((count, width)), np.zeros(count)
     orders = _orders(width, random, count_orders)
     for number, order in enumerate(orders):
         others = background.take((np.arange(count) + number * 7) % len(background))
-        answers = asked(_staircase(rows, others, names, order)).reshape(width + 1, count)
+        answers = asked(_staircase(rows, others, parts, order)).reshape(width + 1, count)
         base += answers[0]
         for step, column in enumerate(order):
             total[:, column] += answers[step + 1] - answers[step]
@@ -197,23 +232,26 @@ def _orders(width: int, random: Any, count: int) -> list[list[int]]:
     return found
 
 
-def _staircase(rows: RawTable, others: RawTable, names: list[str], order: list[int]) -> RawTable:
-    """Return the background's rows, then those with one, two and more columns of the explained rows."""
-    steps = {column: step for step, column in enumerate(order)}
+def _staircase(rows: RawTable, others: RawTable, parts: list[tuple[str, ...]], order: list[int]) -> RawTable:
+    """Return the background's rows, then those with one, two and more parts of the explained rows."""
+    steps = {part: step for step, part in enumerate(order)}
     made = {}
-    for column, name in enumerate(names):
-        own, other = rows.values(name), others.values(name)
-        parts = [other if level <= steps[column] else own for level in range(len(names) + 1)]
-        made[name] = RawColumn(name, rows[name].kind, np.concatenate(parts))
+    for part, names in enumerate(parts):
+        for name in names:
+            own, other = rows.values(name), others.values(name)
+            levels = [other if level <= steps[part] else own for level in range(len(parts) + 1)]
+            made[name] = RawColumn(name, rows[name].kind, np.concatenate(levels))
     return RawTable(made)
 
 
-def permutation_growth(model: RawModel, table: RawTable, truth: Array, random: Any) -> dict[str, float]:
+def permutation_growth(
+    model: RawModel, table: RawTable, names: list[str], truth: Array, random: Any
+) -> dict[str, float]:
     """Return by how much the loss grows where a column's values are shuffled among rows."""
     metric = model.task.metric
     least = loss_of(metric, truth, model.raw(table))
     found = {}
-    for name in model.kinds:
+    for name in names:
         shuffled = table.with_values(name, table.values(name)[random.permutation(len(table))])
         found[name] = loss_of(metric, truth, model.raw(shuffled)) - least
     return found

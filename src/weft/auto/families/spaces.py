@@ -21,18 +21,12 @@ class ModelFamily:
     most: int = 10_000  # trials: a small space needs no more
 
 
+# In this order they are tried first: boosted trees end at any deadline with a model, so that one is there early.
 _TREES = {"pairs": "true,false"}
 _LINES = {"pairs": "true,false", "steps": "true,false"}
 FAMILIES = {
     one.name: one
     for one in (
-        ModelFamily(
-            "linear",
-            "linear",
-            {"penalty": 1.0, "pairs": False, "steps": False},
-            {"penalty": "log:1e-3:1e3", **_LINES},
-            most=20,
-        ),
         ModelFamily(
             "boosting",
             "trees",
@@ -46,6 +40,13 @@ FAMILIES = {
                 "columns": "float:0.3:1",
                 **_TREES,
             },
+        ),
+        ModelFamily(
+            "linear",
+            "linear",
+            {"penalty": 1.0, "pairs": False, "steps": False},
+            {"penalty": "log:1e-3:1e3", **_LINES},
+            most=20,
         ),
         ModelFamily(
             "lightgbm",
@@ -124,5 +125,5 @@ def chosen_families(asked: tuple[str, ...]) -> list[ModelFamily]:
             raise UsageError(
                 f"--model {name} must have the package {package}, got none; pip install {package}"
             )
-    wanted = [FAMILIES[name] for name in asked] or list(FAMILIES.values())
+    wanted = [one for one in FAMILIES.values() if one.name in asked or not asked]
     return [one for one in wanted if not one.package or importlib.util.find_spec(one.package) is not None]
