@@ -14,6 +14,7 @@ from tests.auto.data import mixed_columns, write_csv
 
 from weft.auto.columns import find_roles, find_task
 from weft.auto.config import AutoConfig
+from weft.auto.findings import column_findings
 from weft.auto.frames import read_table
 from weft.auto.preparing import prepare
 from weft.errors import DataError, UsageError
@@ -76,6 +77,41 @@ def test_the_target_tells_the_task(target: list[Any], classes: Any) -> None:
     assert len(rows) == len(values) == 100
 
 
+def test_rows_that_cannot_be_learnt_from_are_left_out_and_told() -> None:
+    columns = {"x": np.arange(60.0) % 7, "y": ["a", "b"] * 28 + ["c", "c", None, "a"]}
+    found = prepare(read_table(columns), AutoConfig(target="y"))
+    assert (found.task.classes, len(found.target)) == (("a", "b"), 57)
+    told = {one.kind: one.sentence for one in found.findings}
+    assert told["target"].startswith("1 of 60 rows are left out: y is missing")
+    assert told["rare"].startswith("2 rows are left out: their value of y is in fewer than 5 rows")
+    assert told["few"].startswith("57 rows are few (fewer than 200)")
+
+
+def test_copies_and_columns_that_are_not_read_are_left_out_and_told() -> None:
+    random = np.random.default_rng(0)
+    x, word = random.normal(size=60), random.choice(["a", "b", "c"], 60)
+    columns = {"x": x, "again": x, "word": word, "words": word, "when": x, "y": random.normal(size=60)}
+    table = pa.table({**columns, "list": [[1]] * 60})
+    config = AutoConfig(target="y", time="when")
+    roles = {role.name: role for role in find_roles(read_table(table), config)}
+    assert {name: role.role for name, role in roles.items()} == {
+        "x": "number", "again": "copy", "word": "category", "words": "copy", "when": "number", "list": "other",
+    }  # fmt: skip
+    told = {one.column: one.sentence for one in column_findings(list(roles.values()))}
+    assert told["again"] == "again is left out: its values are those of x"
+    assert told["list"] == "list is left out: list<item: int64> values are not read"
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [(["1", "2"] * 30, ("1", "2")), ([str(i / 4) for i in range(60)], None), (["x", "y"] * 30, ("x", "y"))],
+)
+def test_a_target_of_text_is_classes_unless_it_holds_amounts(values: list[str], classes: Any) -> None:
+    task, _, target = find_task(read_table({"y": values}, target="y"), AutoConfig(target="y"))
+    assert task.classes == classes
+    assert classes is not None or target[:3].tolist() == [0.0, 0.25, 0.5]
+
+
 def test_rows_without_a_target_are_left_out() -> None:
     _, rows, values = find_task(read_table({"y": [1.5, None, 2.5, 3.25] * 25}), AutoConfig(target="y"))
     assert len(rows) == len(values) == 75
@@ -95,7 +131,7 @@ def test_rows_without_a_target_are_left_out() -> None:
         (
             {"x": [1, 2] * 5, "y": [1, 0] * 5},
             {"target": "y"},
-            "must have at least 50 rows with a target, got 10",
+            "must have at least 20 rows with a target, got 10",
         ),
         (
             {"x": [None] * 60, "y": [1, 0] * 30},
@@ -103,9 +139,14 @@ def test_rows_without_a_target_are_left_out() -> None:
             r"must have a column to predict 'y' from, got x \(con",
         ),
         (
-            {"x": [1, 2] * 30, "y": ["a", "b"] * 29 + ["c", "a"]},
+            {"x": [1, 2] * 30, "y": ["a"] * 56 + ["b", "c", "d", "d"]},
             {"target": "y"},
-            "at least 5 rows, got 1 of 'c'",
+            "must have 2 classes of at least 5 rows, got 1 of 4 values; name another column",
+        ),
+        (
+            {"x": [1, 2] * 30, "y": list(range(15)) * 4},
+            {"target": "y"},
+            "got 0 of 15 values; if they are amounts, write --task numbers",
         ),
         (
             {"x": [1, 2] * 30, "y": [1, 0] * 30},
@@ -151,7 +192,7 @@ def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any], mess
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"not parquet")
     for name, message in {
-        "t.xlsx": "must end in one of .csv, .parquet",
+        "t.xlsx": "must end in one of .csv, .tsv, .parquet",
         "none.csv": "must be a file, got nothing there",
         "broken.parquet": "must be a readable parquet file",
     }.items():

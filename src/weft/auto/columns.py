@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from weft.auto.config import METRICS, AutoConfig
 from weft.auto.frames import RawColumn, RawTable
+from weft.auto.reading.texts import find_numbers
 from weft.errors import DataError, UsageError
 from weft.text import suggestion
 
 Array = np.ndarray[Any, Any]
 
 FEW_CLASSES = 20  # a target of whole numbers with at most so many distinct values is a class
-LEAST_ROWS = 50  # fewer cannot be split into parts that tell anything
-LEAST_OF_CLASS = 5  # rows of a class: each part of the validation must have some
+LEAST_ROWS = 20  # fewer cannot be split into parts that tell anything
+LEAST_OF_CLASS = 5  # rows of a class: each part of the validation must have some; rarer ones are left out
+LEAST_IDENTIFIED = 50  # known values: fewer may be different by chance
 UNIQUE_SHARE = 0.98  # text or whole numbers with a larger share of distinct values are identifiers
 TEXT_WORDS = 4  # text with so many words on average is prose, not a category
 CATEGORY_SHARE = 0.5  # text with a larger share of distinct values is prose or an identifier
@@ -35,6 +37,7 @@ class ColumnRole:
     distinct: int
     missing_share: float
     why: str
+    format: str = ""  # of text that holds dates or numbers
 
     @property
     def used(self) -> bool:
@@ -76,6 +79,7 @@ def find_roles(table: RawTable, config: AutoConfig) -> list[ColumnRole]:
                     f"{option} must be a column of the table, got {name!r}; {suggestion(name, known)}"
                 )
     roles = [_role_of(column, config) for name, column in table.columns.items() if name != config.target]
+    roles = _without_copies(table, roles, {config.time, *config.fairness})
     if not any(role.used for role in roles):
         raise DataError(
             f"the table must have a column to predict {config.target!r} from, got "
@@ -84,19 +88,46 @@ def find_roles(table: RawTable, config: AutoConfig) -> list[ColumnRole]:
     return roles
 
 
+def _without_copies(table: RawTable, roles: list[ColumnRole], kept: set[str | None]) -> list[ColumnRole]:
+    """Return roles where a column with the values of one before it is a copy, unless it has another purpose."""
+    first: dict[Any, str] = {}
+    found = []
+    for role in roles:
+        column = table[role.name]
+        if role.used:
+            values = column.values
+            key = (column.kind, tuple(values) if column.kind == "text" else values.tobytes())
+            name = first.setdefault(hash(key), role.name)
+            if name != role.name and role.name not in kept and _same(table[name], column):
+                role = replace(role, role="copy", why=f"its values are those of {name}")
+        found.append(role)
+    return found
+
+
+def _same(one: RawColumn, other: RawColumn) -> bool:
+    if one.kind != other.kind:
+        return False
+    return bool(np.array_equal(one.values, other.values, equal_nan=one.kind != "text"))
+
+
 def _role_of(column: RawColumn, config: AutoConfig) -> ColumnRole:
     known = column.values[~column.missing]
     distinct = len(set(known.tolist())) if column.kind == "text" else len(np.unique(known))
     share = distinct / max(1, len(known))
     role, why = _judged(column, known, distinct, share)
+    if role in USED and column.format:
+        why = f"{why}, written as {column.format}"
     if column.name in config.drop:
         role, why = "dropped", "--drop names it"
     elif column.name == config.group:
         role, why = "group", "--group names it"
-    return ColumnRole(column.name, role, column.kind, distinct, float(column.missing.mean()), why)
+    missing = float(column.missing.mean())
+    return ColumnRole(column.name, role, column.kind, distinct, missing, why, column.format)
 
 
 def _judged(column: RawColumn, known: Array, distinct: int, share: float) -> tuple[str, str]:
+    if column.kind == "other":
+        return "other", f"{column.format} values are not read"
     if len(known) < LEAST_KNOWN:
         return "constant", "no values" if not len(known) else f"{len(known)} known values"
     if distinct == 1:
@@ -108,7 +139,7 @@ def _judged(column: RawColumn, known: Array, distinct: int, share: float) -> tup
     words = float(np.mean([len(text.split()) for text in known[:2000]]))
     if words >= TEXT_WORDS and share > 0.05:
         return "text", f"{words:.1f} words on average"
-    if share >= UNIQUE_SHARE and len(known) >= LEAST_ROWS:
+    if share >= UNIQUE_SHARE and len(known) >= LEAST_IDENTIFIED:
         return "identifier", f"{share:.0%} of its values are distinct"
     if share > CATEGORY_SHARE and words > 1.5:
         return "text", f"{words:.1f} words on average, {share:.0%} distinct"
@@ -117,7 +148,7 @@ def _judged(column: RawColumn, known: Array, distinct: int, share: float) -> tup
 
 def _judged_number(known: Array, share: float) -> tuple[str, str]:
     whole = bool((known == np.floor(known)).all())
-    if whole and share == 1.0 and len(known) >= LEAST_ROWS:
+    if whole and share == 1.0 and len(known) >= LEAST_IDENTIFIED:
         ordered = np.sort(known)
         steps = np.diff(ordered)
         if (steps == steps[0]).all():
@@ -127,7 +158,7 @@ def _judged_number(known: Array, share: float) -> tuple[str, str]:
 
 def find_task(table: RawTable, config: AutoConfig) -> tuple[Task, Array, Array]:
     """Return the task, the rows whose target is known, and their target: codes of classes, or numbers."""
-    column = table[config.target]
+    column = _target_column(table[config.target], config)
     rows = np.flatnonzero(~column.missing)
     values = column.values[rows]
     if len(rows) < LEAST_ROWS:
@@ -154,6 +185,17 @@ def find_task(table: RawTable, config: AutoConfig) -> tuple[Task, Array, Array]:
     return _class_task(config.target, metric, column, rows, values)
 
 
+def _target_column(column: RawColumn, config: AutoConfig) -> RawColumn:
+    """Return the target, as numbers where its text holds so many that they are no classes."""
+    if column.kind != "text" or config.task == "classes":
+        return column
+    numbers = find_numbers(column.values)
+    if numbers is None:
+        return column
+    made = RawColumn(column.name, "number", *numbers)
+    return column if config.task == "auto" and _is_class(made, made.values[~made.missing]) else made
+
+
 def _class_task(
     target: str, metric: str, column: RawColumn, rows: Array, values: Array
 ) -> tuple[Task, Array, Array]:
@@ -162,12 +204,18 @@ def _class_task(
         raise DataError(
             f"the target {target!r} must have at least 2 classes, got one: {found[0]!r}; name another column"
         )
-    if counts.min() < LEAST_OF_CLASS:
-        rare = found[int(counts.argmin())]
-        raise DataError(
-            f"each class of {target!r} must have at least {LEAST_OF_CLASS} rows, got {counts.min()} of {rare!r}; "
-            "join rare classes, or leave their rows out"
+    common = counts >= LEAST_OF_CLASS
+    if common.sum() < 2:
+        amounts = (
+            "if they are amounts, write --task numbers" if column.kind == "number" else "name another column"
         )
+        raise DataError(
+            f"the target {target!r} must have 2 classes of at least {LEAST_OF_CLASS} rows, got {int(common.sum())} "
+            f"of {len(found)} values; {amounts}"
+        )
+    if not common.all():
+        kept = common[codes]
+        return _class_task(target, metric, column, rows[kept], values[kept])
     if metric == "auc" and len(found) > 2:
         raise UsageError(f"--metric auc must have 2 classes, got {len(found)}; write --metric log_loss")
     if column.kind == "number" and (found == np.floor(found)).all():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.auto.columns import ColumnRole, Task
+from weft.auto.columns import LEAST_OF_CLASS, ColumnRole, Task
 from weft.auto.features.view import fit_view
 from weft.auto.frames import RawColumn, RawTable
 from weft.auto.validation import as_targets, auc_of
@@ -20,6 +20,7 @@ Array = np.ndarray[Any, Any]
 LEAK = 0.99  # AUC or R² of one column alone, on rows that its tree has not seen
 DRIFT_AUC = 0.65  # of a model that tells later rows from earlier ones
 MOSTLY_MISSING = 0.95
+FEW_ROWS = 200
 MOST_ROWS = 5000  # that the checks look at
 DRIFTING = 3  # columns that are named
 
@@ -28,7 +29,7 @@ DRIFTING = 3  # columns that are named
 class TableFinding:
     """A warning: its kind, the column, the figure found, the threshold, and a sentence."""
 
-    kind: str  # leak, drift, identifier, constant, missing
+    kind: str  # leak, drift, identifier, constant, copy, other, missing, target, rare, few
     column: str
     figure: float
     threshold: float
@@ -48,9 +49,35 @@ def column_findings(roles: list[ColumnRole]) -> list[TableFinding]:
         elif role.role == "constant":
             text = f"{role.name} is left out, it tells nothing: {role.why}"
             found.append(TableFinding("constant", role.name, float(role.distinct), 1.0, text))
+        elif role.role == "copy":
+            text = f"{role.name} is left out: {role.why}"
+            found.append(TableFinding("copy", role.name, 1.0, 1.0, text))
+        elif role.role == "other":
+            text = f"{role.name} is left out: {role.why}"
+            found.append(TableFinding("other", role.name, 0.0, 0.0, text))
         elif role.used and role.missing_share > MOSTLY_MISSING:
             text = f"{role.name} is missing in {role.missing_share:.1%} of the rows (more than {MOSTLY_MISSING:.0%})"
             found.append(TableFinding("missing", role.name, role.missing_share, MOSTLY_MISSING, text))
+    return found
+
+
+def target_findings(column: RawColumn, task: Task, rows: int) -> list[TableFinding]:
+    """Return which rows are left out for their target, and whether the others are few."""
+    found = []
+    holes = int(column.missing.sum())
+    if holes:
+        text = f"{holes:,} of {len(column.values):,} rows are left out: {task.target} is missing in them"
+        found.append(TableFinding("target", task.target, holes / len(column.values), 0.0, text))
+    rare = len(column.values) - holes - rows
+    if rare:
+        text = (
+            f"{rare:,} rows are left out: their value of {task.target} is in fewer than {LEAST_OF_CLASS} rows, "
+            f"so that it can neither be learned nor judged"
+        )
+        found.append(TableFinding("rare", task.target, float(rare), float(LEAST_OF_CLASS), text))
+    if rows < FEW_ROWS:
+        text = f"{rows} rows are few (fewer than {FEW_ROWS}): scores would be others with other rows"
+        found.append(TableFinding("few", task.target, float(rows), float(FEW_ROWS), text))
     return found
 
 

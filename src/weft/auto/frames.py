@@ -1,7 +1,8 @@
 """Tables of any kind as raw columns: float64 with NaN for numbers and dates, and text with "" for what is missing.
 
-Files (.csv, .parquet, .arrow, .feather), pandas and polars frames, Arrow tables and mappings of arrays are read. Dates
-are seconds since 1970 in UTC. These raw columns are also the inputs of an exported model.
+Files (.csv, .tsv, .parquet, .arrow, .feather), pandas and polars frames, Arrow tables and mappings of arrays are read.
+Dates are seconds since 1970 in UTC; text that holds dates or numbers becomes them, by a format that is kept. These raw
+columns are also the inputs of an exported model.
 """
 
 from __future__ import annotations
@@ -14,30 +15,38 @@ from typing import Any
 
 import numpy as np
 
+from weft.auto.reading.files import arrow, read_file
+from weft.auto.reading.texts import ISO, POINT, dates_of, find_dates, find_numbers, numbers_of
 from weft.errors import DataError
 from weft.text import suggestion
 
 Array = np.ndarray[Any, Any]
 
-FILES = (".csv", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
 _SECONDS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+
+
+MOST_STRANGE = 0.5  # of the values to predict by: where more are no numbers, it is another column
 
 
 @dataclass(frozen=True)
 class RawColumn:
-    """One column: `kind` is "number", "date" (both float64) or "text" (objects that are str)."""
+    """One column: `kind` is "number", "date" (both float64), "text" (objects that are str) or "other" (not read).
+
+    `format` tells how text became numbers or dates, and of what type another column is.
+    """
 
     name: str
     kind: str
     values: Array
+    format: str = ""
 
     @property
     def missing(self) -> Array:
-        found: Array = self.values == "" if self.kind == "text" else np.isnan(self.values)
+        found: Array = self.values == "" if self.kind in ("text", "other") else np.isnan(self.values)
         return found
 
     def take(self, rows: Array) -> RawColumn:
-        return RawColumn(self.name, self.kind, self.values[rows])
+        return RawColumn(self.name, self.kind, self.values[rows], self.format)
 
 
 @dataclass(frozen=True)
@@ -65,47 +74,56 @@ class RawTable:
         return RawTable({**self.columns, name: changed})
 
 
-def read_table(source: Any, kinds: Mapping[str, str] | None = None) -> RawTable:
-    """Return a file or a frame as raw columns; `kinds` names those to read, and what each must be."""
+def read_table(
+    source: Any,
+    kinds: Mapping[str, str] | None = None,
+    formats: Mapping[str, str] | None = None,
+    *,
+    target: str | None = None,
+) -> RawTable:
+    """Return a file or a frame as raw columns.
+
+    `kinds` names those to read, and what each must be; `formats` tells how text of numbers and dates is written. The
+    values of the target are taken as they are: text stays text.
+    """
     table = _arrow_table(source)
+    table = table.rename_columns(_named(table.column_names))
     names = table.column_names
     if kinds is None:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise DataError(f"columns must have different names, got {twice[0]!r} twice; rename one")
-        return RawTable({name: _found_column(name, table.column(name)) for name in names})
+        return RawTable({name: _found_column(name, table.column(name), name == target) for name in names})
     for name in kinds:
         if name not in names:
             raise DataError(
                 f"rows must have the column {name!r} of the fit, got none; {suggestion(name, names)}"
             )
-    return RawTable({name: _wanted_column(name, table.column(name), kind) for name, kind in kinds.items()})
+    known = formats or {}
+    return RawTable(
+        {
+            name: _wanted_column(name, table.column(name), kind, known.get(name, ""))
+            for name, kind in kinds.items()
+        }
+    )
 
 
-def _arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.feather
-        import pyarrow.parquet
-    except ImportError:
-        raise DataError("tables must be read by pyarrow, got none installed; install weft[auto]") from None
-    return pyarrow
+def _named(names: list[str]) -> list[str]:
+    """Return names of columns, as pandas calls those that have none."""
+    return [name or f"Unnamed: {place}" for place, name in enumerate(names)]
 
 
 def _arrow_table(source: Any) -> Any:
-    pa = _arrow()
+    pa = arrow()
     if isinstance(source, (str, PathLike)):
-        return _file(pa, Path(source))
+        return read_file(pa, Path(source))
     if isinstance(source, pa.Table):
         return source
     try:
         if isinstance(source, Mapping):
             return pa.table({str(name): _listed(pa, values) for name, values in source.items()})
         if hasattr(source, "iloc") and hasattr(source, "columns"):  # pandas
-            named = source.rename(columns=str)
-            return pa.Table.from_pandas(named, preserve_index=False)
+            return _from_pandas(pa, source.rename(columns=str))
         if hasattr(source, "__arrow_c_stream__"):  # polars, DuckDB and others
             return pa.table(source)
     except (pa.ArrowException, TypeError) as error:
@@ -119,80 +137,121 @@ def _arrow_table(source: Any) -> Any:
     )
 
 
+def _from_pandas(pa: Any, frame: Any) -> Any:
+    """Return a frame of pandas; columns of objects of several kinds become text."""
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError):
+        parts = [_one_kind(pa, frame.iloc[:, place]) for place in range(frame.shape[1])]
+        return pa.table(parts, names=list(frame.columns))
+
+
+def _one_kind(pa: Any, part: Any) -> Any:
+    try:
+        return pa.array(part, from_pandas=True)
+    except (pa.ArrowException, TypeError):
+        return pa.array(part.where(part.isna(), part.astype(str)), pa.string(), from_pandas=True)
+
+
 def _listed(pa: Any, values: Any) -> Any:
     array = np.asarray(values)
     return pa.array(array.tolist() if array.dtype.kind in "OUS" else array)
 
 
-def _file(pa: Any, path: Path) -> Any:
-    suffix = path.suffix.lower()
-    if suffix not in FILES:
-        raise DataError(
-            f"{path} must end in one of {', '.join(FILES)}, got {path.suffix or 'nothing'!r}; convert it first"
-        )
-    if not path.is_file():
-        got = "a folder" if path.is_dir() else "nothing there"
-        raise DataError(f"{path} must be a file, got {got}; check the path")
-    try:
-        if suffix == ".csv":
-            options = pa.csv.ConvertOptions(strings_can_be_null=True)
-            return pa.csv.read_csv(path, convert_options=options)
-        if suffix in (".parquet", ".pq"):
-            return pa.parquet.read_table(path)
-        return pa.feather.read_table(path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(
-            f"{path} must be a readable {suffix[1:]} file, got: {reason}; mend the file"
-        ) from None
-
-
-def _found_column(name: str, column: Any) -> RawColumn:
-    pa = _arrow()
+def _found_column(name: str, column: Any, natural: bool) -> RawColumn:
+    """Return a column as what it holds; a natural one keeps its text, and numbers that are called categories."""
+    pa = arrow()
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        plain = _plain(pa, column)
+        if natural or _is_text(pa, kind.value_type):
+            return _found_column(name, plain, natural)
+        return RawColumn(name, "text", _texts(plain))
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return RawColumn(name, "number", _numbers(column))
-    if pa.types.is_decimal(kind):
-        return RawColumn(name, "number", _numbers(column.cast(pa.float64())))
+    if pa.types.is_decimal(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return RawColumn(name, "number", _numbers(column))
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return RawColumn(name, "date", _seconds(column))
     if pa.types.is_null(kind):
         return RawColumn(name, "number", np.full(len(column), np.nan))
-    if pa.types.is_dictionary(kind):
-        return _found_column(name, column.cast(kind.value_type))
-    texts = _texts(name, column)
-    parsed = _dates_in(pa, column) if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
-    return RawColumn(name, "text", texts) if parsed is None else RawColumn(name, "date", parsed)
+    if pa.types.is_nested(kind) or _is_binary(pa, kind):
+        return RawColumn(name, "other", np.full(len(column), "", object), str(kind))
+    texts = _texts(column)
+    if natural:
+        return RawColumn(name, "text", texts)
+    if (dates := find_dates(pa, texts)) is not None:
+        return RawColumn(name, "date", *dates)
+    if (numbers := find_numbers(texts)) is not None:
+        return RawColumn(name, "number", *numbers)
+    return RawColumn(name, "text", texts)
 
 
-def _wanted_column(name: str, column: Any, kind: str) -> RawColumn:
-    pa = _arrow()
+def _plain(pa: Any, column: Any) -> Any:
+    """Return the values of a column that keeps a list of them."""
+    inner = column.type.value_type
+    if _is_text(pa, inner):  # Arrow cannot take from views of text
+        return pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.large_string())
+    return column.cast(inner)
+
+
+def _is_binary(pa: Any, kind: Any) -> bool:
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _is_text(pa: Any, kind: Any) -> bool:
+    return not (
+        pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind)
+    )  # fmt: skip
+
+
+def _wanted_column(name: str, column: Any, kind: str, form: str) -> RawColumn:
+    """Return a column as the kind that a fit has found; text is read by the format of the fit."""
+    pa = arrow()
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if kind == "text":
-        return RawColumn(name, kind, _texts(name, column))
-    text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    try:
-        if kind == "number":
-            return RawColumn(name, kind, _numbers(column.cast(pa.float64()) if text else column))
-        parsed = _dates_in(pa, column) if text else _seconds(column)
-    except pa.ArrowException:
-        parsed = None
-    if parsed is None:
+        column = _plain(pa, column)
+    if pa.types.is_nested(column.type) or _is_binary(pa, column.type):
         raise DataError(f"column {name!r} must hold {kind}s, as in the fit, got {column.type}; convert it")
-    return RawColumn(name, kind, parsed)
+    if kind == "text":
+        return RawColumn(name, kind, _texts(column))
+    found: Array | None
+    if _is_text(pa, column.type):
+        texts = _texts(column)
+        if kind == "number":
+            found = numbers_of(texts, form or POINT, MOST_STRANGE)
+        else:
+            found = dates_of(pa, texts, form or ISO)
+            if found is None and form != ISO:
+                found = dates_of(pa, texts, ISO)
+    else:
+        dated = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+        found = _seconds(column) if kind == "date" else None if dated else _numbers(column)
+    if found is None:
+        told = f" like {form}" if form else ""
+        raise DataError(
+            f"column {name!r} must hold {kind}s{told}, as in the fit, got {column.type}; convert it"
+        )
+    return RawColumn(name, kind, found, form)
 
 
 def _numbers(column: Any) -> Array:
-    pa = _arrow()
-    array: Array = column.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    """Return numbers, with NaN for those that are not finite; times of day and durations are seconds."""
+    pa = arrow()
+    kind, scale = column.type, 1.0
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        scale = _SECONDS[kind.unit]
+        column = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
+    array: Array = column.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64) / scale
     return np.where(np.isfinite(array), array, np.nan)
 
 
 def _seconds(column: Any) -> Array:
     """Return dates as seconds since 1970, UTC; numbers are seconds already."""
-    pa = _arrow()
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+    pa = arrow()
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         return _numbers(column)
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("ms"))
@@ -200,10 +259,8 @@ def _seconds(column: Any) -> Array:
     return whole / _SECONDS[column.type.unit]
 
 
-def _texts(name: str, column: Any) -> Array:
-    pa = _arrow()
-    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-        raise DataError(f"column {name!r} must hold numbers, dates or text, got {column.type}; drop it")
+def _texts(column: Any) -> Array:
+    pa = arrow()
     if pa.types.is_floating(column.type):
         shown = ["" if value is None or value != value else f"{value:g}" for value in column.to_pylist()]
     else:
@@ -211,19 +268,3 @@ def _texts(name: str, column: Any) -> Array:
     texts = np.empty(len(shown), object)
     texts[:] = shown
     return texts
-
-
-def _dates_in(pa: Any, column: Any) -> Array | None:
-    """Return text that is dates in ISO 8601 as seconds; None where some value is not one."""
-    some = column.drop_null()
-    if (
-        not len(some)
-        or not pa.compute.all(
-            pa.compute.match_substring_regex(some.slice(0, 1000), r"^\d{4}-\d{2}-\d{2}([T ]|$)")
-        ).as_py()
-    ):
-        return None
-    try:
-        return _seconds(column.cast(pa.timestamp("us")))
-    except pa.ArrowException:
-        return None

@@ -107,6 +107,11 @@ class AutoModel:
         """The kinds of the raw columns that the model reads, by name."""
         return {role.name: role.kind for role in self.columns if role.used}
 
+    def read(self, rows: Any) -> RawTable:
+        """Return the raw columns that the model reads of a frame, a mapping of columns or a path."""
+        formats = {role.name: role.format for role in self.columns}
+        return read_table(rows, self.kinds, formats)
+
     @property
     def score(self) -> float:
         """The metric of the ensemble on held-out rows, by models that were not trained on them."""
@@ -129,11 +134,11 @@ class AutoModel:
             raise ModelError(
                 f"probabilities must be of classes, got a model of numbers ({self.task.target}); call predict"
             )
-        return self.raw(read_table(rows, self.kinds))
+        return self.raw(self.read(rows))
 
     def predict(self, rows: Any) -> Array:
         """Return classes or numbers for a frame, a mapping of columns or a path."""
-        found = self.raw(read_table(rows, self.kinds))
+        found = self.raw(self.read(rows))
         if self.task.classes is None:
             return found[:, 0]
         labels: Array = self.classes_[found.argmax(axis=1)]

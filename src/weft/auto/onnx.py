@@ -1,8 +1,8 @@
 """One ONNX graph of a whole model: raw rows in, classes with probabilities or numbers out.
 
-Each raw column is an input of its own name and of the shape (batch, 1): float64 for numbers (NaN: missing), float64
-seconds since 1970 in UTC for dates, and strings for categories and text ("": missing). Text needs two operations of
-ONNX Runtime (Tokenizer, MurmurHash3), which `weft serve` has.
+Each raw column is an input of its own name and of the shape (batch, 1): float64 for numbers (NaN: missing), and strings
+for dates, categories and text ("": missing). Dates are written as in the table, or in ISO 8601 where it had timestamps.
+Dates and text need two operations of ONNX Runtime (Tokenizer, MurmurHash3), which `weft serve` has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from weft.auto.dumped_trees import dumped_trees
 from weft.auto.families.network import DenseNetwork
 from weft.auto.families.spaces import FAMILIES
-from weft.auto.frames import RawTable
+from weft.auto.features.written import onnx_seconds, written
+from weft.auto.frames import RawColumn, RawTable
 from weft.auto.model import AutoModel, EnsembleMember
 from weft.errors import ParityError
 from weft.learn.onnx import IR, ML_OPSET, OPSET, OnnxGraph
@@ -35,9 +36,10 @@ def to_onnx(model: AutoModel) -> Any:
 
     graph = OnnxGraph(np.dtype(np.float64))
     kinds = model.kinds
-    inputs = {name: f"in_{place}" for place, name in enumerate(kinds)}
-    for name, inner in inputs.items():
-        graph.add("Identity", name, out=inner)
+    inputs = {name: graph.add("Identity", name, out=f"in_{place}") for place, name in enumerate(kinds)}
+    for role in model.columns:
+        if role.used and role.kind == "date":
+            inputs[role.name] = onnx_seconds(graph, inputs[role.name], role.format)
     parts = [_weighted(graph, member, number, inputs) for number, member in enumerate(model.members)]
     answer = parts[0] if len(parts) == 1 else graph.add("Sum", *parts)
     if model.task.classes is None:
@@ -47,7 +49,7 @@ def to_onnx(model: AutoModel) -> Any:
         graph.answer(answer, "probabilities", len(model.task.classes))
     given = [
         helper.make_tensor_value_info(
-            name, TensorProto.STRING if kind == "text" else TensorProto.DOUBLE, ["batch", 1]
+            name, TensorProto.DOUBLE if kind == "number" else TensorProto.STRING, ["batch", 1]
         )
         for name, kind in kinds.items()
     ]
@@ -68,6 +70,9 @@ def to_onnx(model: AutoModel) -> Any:
 def _notes(model: AutoModel) -> dict[str, str]:
     return {
         "weft.auto.columns": json.dumps(model.kinds),
+        "weft.auto.formats": json.dumps(
+            {one.name: one.format for one in model.columns if one.used and one.format}
+        ),
         "weft.auto.target": model.task.target,
         "weft.auto.metric": model.task.metric,
         "weft.auto.held_score": repr(model.score),
@@ -98,7 +103,15 @@ def _weighted(graph: OnnxGraph, member: EnsembleMember, number: int, inputs: dic
 
 def feed_of(table: RawTable, kinds: dict[str, str]) -> dict[str, Array]:
     """Return raw columns as the graph takes them."""
-    return {name: table.values(name)[:, None] for name in kinds}
+    return {name: _fed(table[name])[:, None] for name in kinds}
+
+
+def _fed(column: RawColumn) -> Array:
+    if column.kind != "date":
+        return column.values
+    texts = np.empty(len(column.values), object)
+    texts[:] = written(column.values, column.format)
+    return texts
 
 
 def check_parity(model: AutoModel, made: Any, table: RawTable) -> float:

@@ -15,7 +15,7 @@ from weft.auto.config import AutoConfig
 from weft.auto.families.fitting import FitRequest, Judges, fit_model
 from weft.auto.families.spaces import ModelFamily
 from weft.auto.features.view import fit_view
-from weft.auto.findings import TableFinding, column_findings, drift_findings, leak_findings
+from weft.auto.findings import TableFinding, column_findings, drift_findings, leak_findings, target_findings
 from weft.auto.frames import RawTable
 from weft.auto.validation import Splits, as_targets, some_places, split_rows
 from weft.errors import DataError
@@ -44,6 +44,7 @@ def prepare(table: RawTable, config: AutoConfig, families: Sequence[ModelFamily]
         raise DataError("the table must have rows, got none; check the file")
     roles = find_roles(table, config)
     task, rows, target = find_task(table, config)
+    of_target = target_findings(table[config.target], task, len(rows))
     table = table.take(rows)
     splits = split_rows(
         target,
@@ -56,6 +57,7 @@ def prepare(table: RawTable, config: AutoConfig, families: Sequence[ModelFamily]
         warnings.simplefilter("ignore")
         compiling_s = compile_kernels(table, target, roles, task, families)
         found = [
+            *of_target,
             *column_findings(roles),
             *leak_findings(table.take(splits.search), roles, target[splits.search], task, config.seed),
             *_drift(table, roles, splits, config),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weft.auto.frames import read_table
 from weft.auto.model import AutoModel
 from weft.auto.onnx import check_parity, to_onnx
 from weft.auto.report.page import report_html
@@ -27,6 +26,6 @@ def write_results(model: AutoModel, folder: Path, source: str, *, pdf: bool = Fa
 
 def _write_onnx(model: AutoModel, path: Path, source: str) -> str:
     made = to_onnx(model)
-    gap = check_parity(model, made, read_table(source, model.kinds))
+    gap = check_parity(model, made, model.read(source))
     write_whole(path, made.SerializeToString())
     return f"{path}: raw rows in; it answers as the model in Python does (largest difference {gap:.1g})"

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.auto.columns import ColumnRole, Task
 from weft.auto.config import AutoConfig
-from weft.auto.explaining import Explanation, explain
+from weft.auto.explaining import MOST_EXPLAINED, Explanation, explain
 from weft.auto.families.spaces import ModelFamily, chosen_families
 from weft.auto.findings import TableFinding
 from weft.auto.folder import EXPLANATION, PROGRESS, RESULT, ModelTrial, RunFolder, fingerprint
@@ -58,6 +58,7 @@ COUNTED_COMPILING_S = 3.0
 RESERVED_MEMBERS = 4  # final models that the search keeps time for
 LEAST_WEIGHT = 0.04  # a model with less of the ensemble is left out
 MOST_MEMBERS = 5
+FIRST_MODEL_SHARE = 0.15  # of the budget, which the first model may take however late it is
 MOST_FAILURES = 10  # trials without a model that end a run
 MOST_TOLD = 100  # models of the leaderboard in the file of the progress
 NOT_SEEN = "the model has not seen the held-out rows: there was no time for a fit to all rows"
@@ -118,7 +119,7 @@ def run(
     """Carry out a run with checked settings."""
     began = time.monotonic()
     families = chosen_families(config.models)
-    table = read_table(source)
+    table = read_table(source, target=config.target)
     prepared = prepare(table, config, families)
     began += max(0.0, prepared.compiling_s - COUNTED_COMPILING_S)
     with ExitStack() as stack:
@@ -234,11 +235,11 @@ class _AutoRun:
         tried = {trial.family for trial in self.trials}
         folds = folds_in_common(self.trials, len(self.data.splits.folds))
         left_s = self._left_s()
-        if not self._completed():
-            return TrialLimits(time.monotonic() + max(left_s, 0.25 * self.budget_s), folds, shorten=True)
         if family not in tried:
-            untried = sum(one.name not in tried for one in self.families)
-            left_s = first_trial_s(left_s, untried)
+            left_s = first_trial_s(left_s, sum(one.name not in tried for one in self.families))
+        if not self._completed():
+            left_s = max(left_s, FIRST_MODEL_SHARE * self.budget_s)
+            return TrialLimits(time.monotonic() + left_s, folds, shorten=True)
         return TrialLimits(time.monotonic() + left_s, folds, shorten=may_shorten(self.trials))
 
     def _completed(self) -> list[ModelTrial]:
@@ -386,7 +387,7 @@ class _AutoRun:
         model.raw(held.take(np.arange(1)))
         call_s = time.monotonic() - began
         left_s = max(EXPLAIN_SHARE * self.budget_s, 0.3 * self._remaining_s)
-        sizes = explain_sizes(len(model.kinds), row_s, call_s, left_s)
+        sizes = explain_sizes(min(len(model.kinds), MOST_EXPLAINED + 1), row_s, call_s, left_s)
         seen = self.prepared.table.take(self.prepared.splits.search)
         return explain(model, seen, held, truth, self.config.fairness, self.config.seed, sizes, whole)
 

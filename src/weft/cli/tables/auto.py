@@ -85,7 +85,9 @@ def command(table: str, out: Path | None, pdf: bool, url: str | None, as_json: b
     config = AutoConfig(**options)
     if url is not None:
         if out is not None or pdf:
-            raise UsageError("--url must come without --out and --pdf: the service keeps the results of a job")
+            raise UsageError(
+                "--url must come without --out and --pdf: the service keeps the results of a job"
+            )
         begin_on_service(url, table, options, as_json)
         return
     folder = out if out is not None else Path(f"auto-{Path(table).stem}")
@@ -101,7 +103,7 @@ def command(table: str, out: Path | None, pdf: bool, url: str | None, as_json: b
 
 def begin_on_service(url: str, table: str, options: dict[str, Any], as_json: bool) -> None:
     """Begin a run as a job of a service: of a file here, which is sent, or of a data set that it has."""
-    from weft.auto.frames import FILES
+    from weft.auto.reading.files import FILES
     from weft.jobs.api.types.auto import AutoRunView, TableLook
 
     body = {name: value for name, value in options.items() if value not in (None, ())}

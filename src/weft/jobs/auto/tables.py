@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from weft.auto.frames import FILES
+from weft.auto.reading.files import FILES
 from weft.auto.shapes import TableShape, shape_of
 from weft.errors import UsageError
 from weft.jobs.auto.runs import DOCUMENT

@@ -47,7 +47,7 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def table_in(data: Path, file: str) -> Path:
     """Return a table of a data set: the file that is named, or the only one that there is."""
-    from weft.auto.frames import FILES
+    from weft.auto.reading.files import FILES
 
     if data.is_file():
         return data

@@ -1,0 +1,1 @@
+"""Reading of tables as people have them: files of several kinds, and text that holds dates or numbers."""
