@@ -211,6 +211,19 @@ def test_a_pod_knows_its_place() -> None:
     assert not is_among_pods({**TORCHRUNS, "WEFT_HOST": "pod-0"})  # a worker
 
 
+def test_pods_of_elastic_pytorchjobs_and_of_plain_jobs_know_their_place() -> None:
+    elastic = {"PET_NNODES": "2:4", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "digits-worker-0:23456"}
+    for number in range(3):
+        environ = {**elastic, "HOSTNAME": f"digits-worker-{number}"}
+        assert is_among_pods(environ)
+        place = place_from(environ)
+        assert (place.index, place.least, place.count, place.leader) == (number, 2, 4, "digits-worker-0")
+    assert not is_among_pods({**elastic, "HOSTNAME": "somewhere-else-3"})
+    job = {"PET_NNODES": "2", "MASTER_ADDR": "a-0.a", "JOB_COMPLETION_INDEX": "1"}
+    assert is_among_pods(job)
+    assert (place_from(job).index, place_from(job).least) == (1, None)
+
+
 @pytest.mark.parametrize(
     "environ",
     [

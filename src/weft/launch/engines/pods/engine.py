@@ -25,6 +25,9 @@ from weft.launch.engines.pods.mirror import Mirror
 from weft.launch.engines.pods.place import place_from
 from weft.topology.hostlist import HostEntry
 
+LAST_CALL_S = (
+    30.0  # for the most pods that torchrun's MIN:MAX names, once the fewest are there; as long as torchrun
+)
 _WORDS: tuple[Literal["gpu", "cpu", "auto"], ...] = ("gpu", "cpu", "auto")
 
 
@@ -104,7 +107,8 @@ class PodsEngine(HostsEngine):
     name = "pods"
 
     def __init__(self, config: LaunchConfig) -> None:
-        config = with_pods(config, place_from(os.environ).count)
+        place = place_from(os.environ)
+        config = with_pods(config, place.least or place.count, 0.0 if place.least is None else LAST_CALL_S)
         super().__init__(config, PodHosts(config))
 
 

@@ -26,6 +26,7 @@ class PodPlace:
     port: int  # on which each pod listens
     address: str  # of this pod; empty: all that it has
     secret: str
+    least: int | None = None  # pods with which the run may begin; None: all of them
     mirrors: bool = False  # whether the first pod prints its files for whoever follows its log
 
     @property
@@ -48,14 +49,31 @@ def is_among_pods(environ: Mapping[str, str]) -> bool:
 
     Workers have these variables too, which are no pods of their own.
     """
-    return "PET_NNODES" in environ and "PET_NODE_RANK" in environ and "WEFT_HOST" not in environ
+    return "PET_NNODES" in environ and bool(_index_told(environ)) and "WEFT_HOST" not in environ
+
+
+def _index_told(environ: Mapping[str, str]) -> str:
+    """Return the index of a pod in torchrun's words, of its Job, or by its name: the first one's with another number.
+
+    An elastic PyTorchJob tells its pods of none: they are called JOB-worker-0 and so on.
+    """
+    if told := environ.get("PET_NODE_RANK") or environ.get("JOB_COMPLETION_INDEX"):
+        return told
+    prefix, _, number = environ.get("HOSTNAME", "").rpartition("-")
+    return number if prefix and _leader_told(environ).split(".")[0] == f"{prefix}-0" else ""
+
+
+def _leader_told(environ: Mapping[str, str]) -> str:
+    """Return the address of the first pod in torchrun's words."""
+    named = environ.get("PET_MASTER_ADDR") or environ.get("MASTER_ADDR")
+    return named or environ.get("PET_RDZV_ENDPOINT", "").rpartition(":")[0].strip("[]")
 
 
 def place_from(environ: Mapping[str, str]) -> PodPlace:
     """Return the place of this pod; raise `UsageError` where nothing tells it."""
     if "WEFT_POD_LEADER" in environ:
         return _ours(environ)
-    if "PET_NNODES" in environ and "PET_NODE_RANK" in environ:
+    if "PET_NNODES" in environ and _index_told(environ):
         return _torchruns(environ)
     raise UsageError(
         "--engine pods must run inside a pod of a run, got no WEFT_POD_LEADER or PET_NNODES; "
@@ -78,13 +96,14 @@ def _ours(environ: Mapping[str, str]) -> PodPlace:
 
 
 def _torchruns(environ: Mapping[str, str]) -> PodPlace:
-    count = environ["PET_NNODES"].rpartition(":")[2]
-    leader = environ.get("PET_MASTER_ADDR") or environ.get("MASTER_ADDR", "")
+    least, _, count = environ["PET_NNODES"].rpartition(":")
+    leader = _leader_told(environ)
     if not leader:
         raise UsageError("PET_MASTER_ADDR must name the first pod, got none; set it beside PET_NNODES")
     return PodPlace(
-        index=_whole("PET_NODE_RANK", environ["PET_NODE_RANK"], 0),
+        index=_whole("PET_NODE_RANK", _index_told(environ), 0),
         count=_whole("PET_NNODES", count, 1),
+        least=_whole("PET_NNODES", least, 1) if least else None,
         prefix="pod",
         leader=leader,
         port=_whole("WEFT_POD_PORT", environ.get("WEFT_POD_PORT", str(DOOR_PORT)), 1),
