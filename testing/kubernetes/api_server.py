@@ -228,8 +228,8 @@ class VirtualKubernetes:
 
     # -- objects ----------------------------------------------------------------------------------
 
-    def create(self, kind: str, namespace: str, item: Data) -> Data:
-        """Take in a new object."""
+    def create(self, kind: str, namespace: str, item: Data, *, is_trial: bool = False) -> Data:
+        """Take in a new object; of one on trial nothing stays."""
         with self._changed:
             name = item["metadata"]["name"]
             if (kind, namespace, name) in self._objects:
@@ -248,6 +248,8 @@ class VirtualKubernetes:
             _fill_in(item)
             if kind == "jobs" and self.suspends:
                 item["spec"]["suspend"] = True
+            if is_trial:
+                return item
             self._put("ADDED", kind, item)
             self._control()
             return copy.deepcopy(item)
@@ -783,7 +785,7 @@ class _Handler(BaseHTTPRequestHandler):
             ):  # a field of a typing error would be left out, with a warning
                 raise ApiRefusalError(400, "objects must be sent with fieldValidation=Strict")
             self.cluster.check(item, code=400)
-            made = self.cluster.create(kind, namespace, item)
+            made = self.cluster.create(kind, namespace, item, is_trial=query.get("dryRun") == "All")
             if self.cluster.drop_answers > 0:
                 self.cluster.drop_answers -= 1
                 raise ConnectionResetError

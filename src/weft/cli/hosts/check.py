@@ -53,7 +53,7 @@ def command(
 
         if hosts or hostfile:
             raise UsageError("--engine kubernetes lets the cluster choose the hosts, got hosts; drop -H")
-        check_cluster(ctx, as_json, {})
+        check_cluster(ctx, as_json, None, {})
     from weft.launch import preflight
 
     entries = chosen_hosts(hosts, hostfile)

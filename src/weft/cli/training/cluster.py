@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from weft.cli.values import Text
+from weft.cli.values import ExistingFile, Text
 
 
 @click.group("kubernetes")
@@ -94,39 +94,58 @@ def runtime_command(name: str, image: str, as_json: bool) -> None:
 @click.option(
     "--context", type=Text("a context", "lab"), metavar="NAME", help="The context of the kubeconfig."
 )
+@click.option(
+    "--kubernetes",
+    "settings_file",
+    type=ExistingFile("a YAML file"),
+    metavar="FILE",
+    help="Settings of the pods, which the cluster is to judge as well.",
+)
 @_json_option
 @click.pass_context
-def check_command(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
-    """Ask the cluster whether we may do what a run needs; exit code 2 says that we may not."""
-    check_cluster(ctx, as_json, options)
+def check_command(ctx: click.Context, /, settings_file: Path | None, as_json: bool, **options: Any) -> None:
+    """Ask the cluster whether it would take a run, and whether we may do what one needs; exit code 2 says no."""
+    check_cluster(ctx, as_json, settings_file, options)
 
 
-def check_cluster(ctx: click.Context, as_json: bool, options: dict[str, Any]) -> None:
-    """Print what a run needs to be allowed, and whether it is."""
-    from weft.documents import fill_model
+def check_cluster(
+    ctx: click.Context, as_json: bool, settings_file: Path | None, options: dict[str, Any]
+) -> None:
+    """Print what a run needs to be allowed, and whether it is; then whether the cluster would take its objects."""
+    from weft.documents import fill_model, parse_document
     from weft.launch.engines.kubernetes.api import ClusterApi
     from weft.launch.engines.kubernetes.permissions import check_permissions
+    from weft.launch.engines.kubernetes.trial import try_run
     from weft.launch.pod_settings import KubernetesConfig
     from weft.text import format_table
 
-    given = {name: value for name, value in options.items() if value is not None}
-    settings = fill_model(given, KubernetesConfig, Path("--engine kubernetes"))
+    given = parse_document(settings_file) if settings_file is not None else {}
+    given |= {name: value for name, value in options.items() if value is not None}
+    settings = fill_model(given, KubernetesConfig, settings_file or Path("--engine kubernetes"))
     with closing(ClusterApi(settings)) as api:
-        found = list(check_permissions(api, settings))
+        rights = {one.text: one.allowed for one in check_permissions(api, settings)}
+        api.on_warning = lambda text: click.echo(f"weft: the cluster warns: {text}", err=True)
+        # What may not be made is told above.
+        kinds = dict(try_run(api, settings)) if all(rights.values()) else {}
         place = f"{api.namespace} at {api.server}"
+    found = rights | {f"a {kind} is taken": not why for kind, why in kinds.items()}
     if as_json:
-        click.echo(json.dumps([{"permission": one.text, "allowed": one.allowed} for one in found], indent=2))
+        click.echo(
+            json.dumps([{"permission": text, "allowed": may} for text, may in found.items()], indent=2)
+        )
     else:
-        rows = [("permission", "allowed"), *((one.text, "yes" if one.allowed else "NO") for one in found)]
+        rows = [("permission", "allowed"), *((text, "yes" if may else "NO") for text, may in found.items())]
         click.echo("\n".join(format_table(rows, left=("permission", "allowed"))))
-    missing = [one.text for one in found if not one.allowed]
-    if missing:
+    if missing := [text for text, may in rights.items() if not may]:
+        wanted = f" --as {settings.kind}" * (settings.kind != "job") + " --app-wrapper" * settings.app_wrapper
         click.echo(
             f"weft: a run in the namespace {place} must be allowed all of these, got no {', '.join(missing)}; "
-            "have someone apply: weft kubernetes role",
+            f"have someone apply: weft kubernetes role{wanted}",
             err=True,
         )
-    ctx.exit(2 if missing else 0)
+    for why in filter(None, kinds.values()):
+        click.echo(f"weft: {why}", err=True)
+    ctx.exit(0 if all(found.values()) else 2)
 
 
 def _print(item: dict[str, Any], as_json: bool) -> None:

@@ -13,6 +13,7 @@ import yaml
 from tests.launch.engines.kubernetes.conftest import ClusterShell
 
 from weft.launch.engines.kubernetes.objects.snapshot import PART_BYTES
+from weft.launch.engines.kubernetes.permissions import rules_for
 
 HELLO = """
 import os, sys, time
@@ -336,6 +337,26 @@ def test_what_is_not_allowed_is_told_by_the_check_and_by_the_run(on_cluster: Clu
     assert "create Service train, got 403" in done.stderr
     assert "weft kubernetes role" in done.stderr
     assert on_cluster.cluster.objects("secrets") == []
+
+
+def test_a_cluster_tells_beforehand_what_it_would_refuse(on_cluster: ClusterShell) -> None:
+    """What rights do not tell: kinds that are not installed, and rules of the cluster; nothing is made."""
+    good = on_cluster.weft("check", "--engine", "kubernetes")
+    assert good.returncode == 0, good.stderr
+    assert re.search(r"a Job is taken +yes", good.stdout)
+    settings = on_cluster.shell.folder / "settings.yaml"
+    settings.write_text("host_network: true\nlabels: {team: vision}\n")
+    warned = on_cluster.weft("kubernetes", "check", "--kubernetes", str(settings))
+    assert warned.returncode == 0
+    assert "the cluster warns: would violate PodSecurity" in warned.stderr
+    on_cluster.cluster.rules |= dict(rules_for("trainjob"))
+    refused = on_cluster.weft("kubernetes", "check", "--as", "trainjob")
+    assert refused.returncode == 2
+    assert re.search(r"a TrainJob is taken +NO", refused.stdout)
+    assert "must take a TrainJob, got 404" in refused.stderr
+    assert "is the kind installed in this cluster" in refused.stderr
+    for kind in ("secrets", "services", "jobs"):
+        assert on_cluster.cluster.objects(kind) == []
 
 
 @pytest.mark.parametrize("command", [("role", "--as", "jobset"), ("runtime",)])

@@ -32,6 +32,7 @@ from weft.launch.engines.kubernetes.objects.request import make_request
 from weft.launch.engines.kubernetes.objects.snapshot import PART_BYTES
 from weft.launch.engines.kubernetes.permissions import check_permissions
 from weft.launch.engines.kubernetes.pod_news import index_of, job_end, why_pending
+from weft.launch.engines.kubernetes.trial import try_run
 from weft.launch.pod_settings import KubernetesConfig, PodToleration
 
 Data = dict[str, Any]
@@ -233,6 +234,13 @@ def test_a_pod_that_waits_has_no_log_yet(api_server: Server, applied: Callable[.
 def test_we_may_do_what_a_run_needs(api_server: Server) -> None:
     settings = KubernetesConfig(namespace=api_server.namespace)
     assert [one.text for one in check_permissions(api_server.api, settings) if not one.allowed] == []
+
+
+@pytest.mark.parametrize("fields", [{}, {"elastic": True, "pods": 3}], ids=["plain", "elastic"])
+def test_a_run_on_trial_leaves_nothing(api_server: Server, fields: dict[str, Any]) -> None:
+    settings = KubernetesConfig(namespace=api_server.namespace, labels={"weft.test/trial": "yes"}, **fields)
+    assert dict(try_run(api_server.api, settings)) == {"Secret": "", "Service": "", "Job": ""}
+    assert api_server.api.pods("weft.test/trial=yes") == []
 
 
 def test_a_run_says_why_it_waits_and_ctrl_c_leaves_nothing(api_server: Server, tmp_path: Path) -> None:
