@@ -31,6 +31,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from testing.kubernetes import go_yaml
+from testing.kubernetes.app_wrappers import components_of, phase_of
 from testing.kubernetes.job_rules import why_failed
 from testing.kubernetes.job_sets import end_of, jobs_of
 from testing.kubernetes.kubelet import PodProcess, config_maps_of, expanded, variables_of
@@ -47,6 +48,7 @@ TRACKING = "batch.kubernetes.io/job-tracking"
 _KINDS = {
     "jobs": ("batch/v1", "Job"),
     "jobsets": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    "appwrappers": ("workload.codeflare.dev/v1beta2", "AppWrapper"),
     "pods": ("v1", "Pod"),
     "services": ("v1", "Service"),
     "secrets": ("v1", "Secret"),
@@ -107,7 +109,7 @@ class VirtualKubernetes:
         self.drop_answers = 0  # to so many creations, which are carried out
         self.silent_kind = ""  # whose creations are carried out and not answered until this is another one
         self.drop_refusals = 0  # so many answers that refuse are lost
-        self.rules = dict(rules_for("jobset"))  # what may be done: no more than the Role that we print
+        self.rules = dict(rules_for("jobset", app_wrapper=True))  # no more than the Role that we print
         self.collects = True  # what belongs to an object that goes
         self.suspends = False  # as Kueue does with new Jobs
         self.break_logs_every: int | None = None  # lines after which the first log stream breaks
@@ -160,6 +162,10 @@ class VirtualKubernetes:
         """Return all objects of a kind."""
         with self._changed:
             return [item for (other, _, _), item in self._objects.items() if other == kind]
+
+    def has_none(self, kind: str) -> bool:
+        """Return whether there is no object of a kind."""
+        return not self.objects(kind)
 
     def log(self, index: int) -> str:
         """Return what the newest pod of an index has printed."""
@@ -338,6 +344,9 @@ class VirtualKubernetes:
     # -- the Job controller -----------------------------------------------------------------------
 
     def _control(self) -> None:
+        for (kind, _, _), wrapper in list(self._objects.items()):
+            if kind == "appwrappers":
+                self._control_app_wrapper(wrapper)
         for (kind, _, _), job_set in list(self._objects.items()):
             if kind == "jobsets" and not _conditions(job_set):
                 self._control_job_set(job_set)
@@ -351,6 +360,33 @@ class VirtualKubernetes:
             for (kind, _, _), pod in self._objects.items()
             if kind == "pods" and pod["metadata"]["labels"].get(JOB_NAME) == job["metadata"]["name"]
         ]
+
+    def _control_app_wrapper(self, wrapper: Data) -> None:
+        namespace, phase = wrapper["metadata"]["namespace"], wrapper.get("status", {}).get("phase")
+        if phase is None:
+            wrapper = self._with_phase(wrapper, "Resuming")  # before what is made comes back here
+            for item in components_of(wrapper):
+                self.create(f"{item['kind'].lower()}s", namespace, item)
+            return
+        makes = [item["template"] for item in wrapper["spec"]["components"]]
+        known = [
+            self._objects.get((f"{item['kind'].lower()}s", namespace, item["metadata"]["name"]))
+            for item in makes
+            if item["kind"] != "Service"
+        ]
+        ends = ("Complete", "Completed", "Failed")
+        told = [
+            next((one["type"] for one in _conditions(item or {}) if one["type"] in ends), None)
+            for item in known
+        ]
+        if phase_of(told) != phase and phase not in ("Succeeded", "Failed"):
+            self._with_phase(wrapper, phase_of(told))
+
+    def _with_phase(self, wrapper: Data, phase: str) -> Data:
+        wrapper = copy.deepcopy(wrapper)
+        wrapper["status"] = {"phase": phase}
+        self._put("MODIFIED", "appwrappers", wrapper)
+        return wrapper
 
     def _control_job_set(self, job_set: Data) -> None:
         namespace, ends = job_set["metadata"]["namespace"], dict[str, str | None]()

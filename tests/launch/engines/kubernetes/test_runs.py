@@ -6,6 +6,7 @@ import json
 import random
 import re
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,20 @@ def test_a_run_as_a_job_set_is_the_same_run(on_cluster: ClusterShell) -> None:
     assert made == ["secrets", "configmaps", "jobsets"] * 2
     for kind in ("jobsets", "jobs", "pods", "secrets", "configmaps"):
         assert on_cluster.cluster.objects(kind) == []
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset"])
+def test_a_run_in_an_app_wrapper_is_the_same_run(on_cluster: ClusterShell, kind: str) -> None:
+    """The code and the secret stand beside it, since its controller may not make those."""
+    on_cluster.set(app_wrapper=True)
+    script = on_cluster.shell.script(HELLO)
+    done = on_cluster.run("--as", kind, "--pods", "2", script, "2")
+    assert done.returncode == 0, done.stderr
+    assert sorted(line.split(" on ")[0] for line in done.stdout.splitlines()) == [
+        f"[{rank}] line {n} of {rank}" for rank in range(2) for n in range(2)
+    ]
+    for left in ("appwrappers", "jobsets", "jobs", "secrets", "configmaps", "services"):
+        on_cluster.cluster.wait_for(f"no {left}", partial(on_cluster.cluster.has_none, left))
 
 
 def test_what_is_applied_is_what_a_dry_run_prints(on_cluster: ClusterShell) -> None:
