@@ -20,6 +20,8 @@ NOT_RUN = {
     "weft run --engine kubernetes --image registry.example.org/team/train:2 --pods 4  --res": "needs a cluster; "
     "tests/launch/engines/kubernetes/test_runs.py has one",
     "weft submit job.yaml": "needs a service and a cluster; tests/launch/engines/kubernetes has both",
+    "weft submit --engine kubernetes": "needs a service and a cluster; test_submitted_jobs.py has both",
+    "weft kubernetes check": "needs a cluster; tests/launch/engines/kubernetes/test_runs.py has one",
     "weft check --engine kubernetes": "needs a cluster; tests/launch/engines/kubernetes/test_runs.py has one",
     "salloc": "tests/launch/engines/test_slurm.py runs it on a real Slurm",
     "weft hosts add": "needs other machines; tests/jobs/service has a cluster's",
