@@ -225,6 +225,17 @@ def test_words_of_a_command() -> None:
     assert trial_words(settings, other, {}) == ["t.py", "--o", "a", "--m", "0.5", "--tag", "x4", "--n", "8"]
 
 
+def test_a_value_that_is_null_leaves_its_flag_out() -> None:
+    run = "t.py --shift {shift} {amp} --clip {clip} --layers {layers} --clip={clip}"
+    space = {"shift": [-1], "amp": ["--amp", None], "clip": [0.5, None], "layers": [[64], [64, 32]]}
+    settings = convert_config({"space": space, "minimize": "loss", "run": run})
+    whole = TrialRecord(0, {"shift": -1, "amp": "--amp", "clip": 0.5, "layers": (64, 32)}, (True,))
+    words = "t.py --shift -1 --amp --clip 0.5 --layers 64,32 --clip=0.5"
+    assert trial_words(settings, whole, {}) == words.split()
+    short = TrialRecord(1, {"shift": -1, "amp": None, "clip": None, "layers": (64,)}, (True,))
+    assert trial_words(settings, short, {}) == ["t.py", "--shift", "-1", "--layers", "64"]
+
+
 def test_parameters_in_a_config_file(tmp_path: Path) -> None:
     assert merged_config({"model": {"width": 1}, "seed": 3}, {"model.width": 8, "lr": 0.1}) == {
         "model": {"width": 8},

@@ -62,19 +62,22 @@ def limit_of(config: StudyConfig, trial: TrialRecord) -> int:
 def trial_words(config: StudyConfig, trial: TrialRecord, files: Mapping[str, Any]) -> list[str]:
     """Return the words of a trial's command; `files` are the paths of {params} and {config}.
 
-    A flag whose parameter does not exist under its condition is left out together with its value.
+    A flag whose parameter does not exist under its condition, or is null, is left out together with its value.
     """
     values: dict[str, Any] = {**trial.params, "trial": trial.number, **files}
     if config.resource is not None:
         values[config.resource.name] = limit_of(config, trial)
-    absent = set(config.space) - set(values)
+    absent = {name for name in config.space if values.get(name) is None}
     words: list[str] = []
+    before = ""  # the word of the command that the last one was made of
     for word in config.command:
         if any(mark in absent for mark in _MARK.findall(word)):
-            if words and words[-1].startswith("-") and word.startswith("{"):
+            if words and before.startswith("-") and word.startswith("{"):
                 words.pop()
+            before = ""
             continue
         words.append(fill(word, values))
+        before = word
     return words
 
 
