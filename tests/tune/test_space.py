@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.tune.results.views import TrialView, trial_view
 from weft.tune.samplers.simple import grid_points, random_point
 from weft.tune.space.domains import (
     Choices,
@@ -19,6 +21,8 @@ from weft.tune.space.domains import (
 )
 from weft.tune.space.space import SearchSpace
 from weft.tune.space.text import parse_domain, parse_parameter, read_domain
+from weft.tune.study.config import convert_config
+from weft.tune.study.core import StudyCore
 
 
 @pytest.mark.parametrize(
@@ -147,3 +151,18 @@ def test_a_domain_survives_its_text_and_holds_its_draws(domain: Domain, seed: in
     point = random_point(space, np.random.default_rng(seed))
     assert domain.contains(point["x"])
     assert all(map(domain.contains, domain.grid(4)))
+
+
+def test_choices_that_are_lists_have_a_text() -> None:
+    space = SearchSpace({"layers": [[64], [64, 32], [4, [2, 2]]], "n": [64, "64"]})
+    for layers in ((64, 32), [64, 32], "64,32"):
+        assert space.check_point({"layers": layers, "n": "64"}) == {"layers": (64, 32), "n": "64"}
+    assert space.check_point({"layers": 64, "n": 64}) == {"layers": (64,), "n": 64}
+    with pytest.raises(SpaceError, match=r"layers must be in \[64\],\[64 32\],\[4 \[2 2\]\], got '64,33'"):
+        space.check_point({"layers": "64,33", "n": 64})
+    core = StudyCore.begin(convert_config({"space": space.data(), "minimize": "loss", "search": "grid"}))
+    core.actions(9)
+    shown = [trial_view(core.state, trial).params["layers"] for trial in core.state]
+    assert shown == ["64", "64", "64,32", "64,32", "4,2,2", "4,2,2"]
+    view = msgspec.json.encode(trial_view(core.state, core.state.trials[5]))
+    assert msgspec.json.decode(view, type=TrialView).params == {"layers": "4,2,2", "n": "64"}

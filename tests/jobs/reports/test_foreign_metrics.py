@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.jobs.reports.gathered import Gathered, Position
-from weft.jobs.reports.parsers import JsonLines, OutputPattern
+from weft.jobs.reports.parsers import JsonLines, OutputPattern, PrintedJson
 from weft.jobs.reports.tensorboard import EventRecords
 from weft.jobs.spec.model import RegexSource
 from weft.reporting.event_files import event_files
@@ -81,6 +81,20 @@ def test_event_files_are_found_with_their_groups(tmp_path: Path) -> None:
         ("x.tfevents.2", "train"),
     }
     assert not list(event_files(tmp_path / "nothing"))
+
+
+def test_lines_of_json_among_others_are_points() -> None:
+    data = (
+        b'epoch 1\n{"loss": 0.5}\r{"epoch": 4, "loss": NaN, "on": true}\n {"loss": 1, "step": 9} \n{broken\n'
+    )
+    found, after = PrintedJson.of(0).parse(data, Position(), 5)
+    assert [(name, step, str(value)) for name, step, _, value in found.points] == [
+        ("loss", 1, "0.5"),
+        ("loss", 4, "nan"),
+        ("loss", 9, "1.0"),
+    ]
+    again, _ = PrintedJson.of(2).parse(b'{"loss": 3}\n', after, 5)
+    assert again.points == [("loss@2", 4, 5, 3.0)]
 
 
 def test_lines_of_evaluation_metrics_are_points() -> None:

@@ -15,6 +15,7 @@ from weft.jobs.code.snapshot import take_snapshot
 from weft.jobs.lifecycle import JobState
 from weft.jobs.service.config import ServiceConfig
 from weft.jobs.service.service import JobService
+from weft.jobs.spec.model import OutputSource
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.snapshots import add_snapshot
 from weft.jobs.studies.begin import begin_study
@@ -249,6 +250,7 @@ def test_jobs_of_trials() -> None:
     assert spec.tags == {"study": "9", "trial": "4", "x": "0.5"}
     assert spec.env["WEFT_PARAMS"] == '{"x": 0.5}'
     assert spec.queue.priority < 50
+    assert spec.metrics == (OutputSource(),)  # what it prints are reports
     for more, must in (
         ({"run": "job.py {params}"}, "must be a file on this machine"),
         ({"budget": {}}, "must have a budget"),

@@ -106,13 +106,14 @@ def keep(
 def add(name: str, point: str, url: str | None) -> None:
     """Add a trial by hand: weft study add digits lr=0.1,optimizer=adam."""
     from weft.cli.tuning.remote import act, fetch_state
+    from weft.tune.space.domains import scalar_params
 
     params = point_of(point)
     remote = is_in_service(name, url)
     state = fetch_state(name, url) if remote else state_of(name)
     checked = state.space.check_point(params)
     if remote:
-        act(name, "trials", url, {"params": checked})
+        act(name, "trials", url, {"params": scalar_params(checked)})
     else:
         ask(name, {"do": "add", "params": checked})
 

@@ -208,14 +208,19 @@ def part_of(text: str) -> str | dict[str, Any]:
 
 def point_of(text: str) -> dict[str, Any]:
     """Return the point of `lr=0.1,optimizer=adam`."""
+    from weft.tune.space.domains import scalar_text
     from weft.tune.space.text import parse_value
 
     point: dict[str, Any] = {}
+    name = ""
     for pair in text.split(","):
-        name, found, value = pair.partition("=")
-        if not found or not name.strip():
+        if point and "=" not in pair:  # a further part of a list
+            point[name] = f"{scalar_text(point[name])},{pair.strip()}"
+            continue
+        name, found, value = (part.strip() for part in pair.partition("="))
+        if not found or not name:
             raise UsageError(f"a point must be NAME=VALUE,..., got {text!r}; write lr=0.1,optimizer=adam")
-        point[name.strip()] = parse_value(value.strip())
+        point[name] = parse_value(value)
     return point
 
 

@@ -11,10 +11,10 @@ from hashlib import blake2b
 from pathlib import Path
 
 from weft.jobs.reports.gathered import Gathered, Position
-from weft.jobs.reports.parsers import JsonLines, OutputPattern, Parser, RankLines, SystemLines
+from weft.jobs.reports.parsers import JsonLines, OutputPattern, Parser, PrintedJson, RankLines, SystemLines
 from weft.jobs.reports.tails import TailedPiece
 from weft.jobs.reports.tensorboard import EventRecords
-from weft.jobs.spec.model import JobSpec, JsonLinesSource, RegexSource, TensorboardSource
+from weft.jobs.spec.model import JobSpec, JsonLinesSource, OutputSource, RegexSource, TensorboardSource
 from weft.reporting.event_files import event_files
 from weft.reporting.names import FOLDER
 
@@ -130,6 +130,8 @@ class FollowedJob:
             match source:
                 case RegexSource():
                     yield lambda number=number, source=source: self._outputs(number, source)  # type: ignore[misc]
+                case OutputSource():
+                    yield self._printed_json
                 case JsonLinesSource(path):
                     yield lambda path=path: self._json_lines(path)  # type: ignore[misc]
                 case TensorboardSource(folder):
@@ -145,6 +147,10 @@ class FollowedJob:
     def _outputs(self, number: int, source: RegexSource) -> Iterator[tuple[str, Path, Parser]]:
         for name, rank in _ranks_in(self._run_dir, "log"):
             yield self._source(f"{number}/{name}"), self._run_dir / name, OutputPattern.of(source, rank)
+
+    def _printed_json(self) -> Iterator[tuple[str, Path, Parser]]:
+        for name, rank in _ranks_in(self._run_dir, "log"):
+            yield self._source(f"json/{name}"), self._run_dir / name, PrintedJson.of(rank)
 
     def _json_lines(self, path: str) -> Iterator[tuple[str, Path, Parser]]:
         yield self._source(path), self._work_dir / path, JsonLines()

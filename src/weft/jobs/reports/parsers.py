@@ -6,6 +6,7 @@ needs, as the number of points so far, travels in its `Position`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def _progress(values: dict[str, Any], found: Gathered) -> None:
 
 
 def _documents(data: bytes, found: Gathered) -> Sequence[Any]:
-    """Return the JSON documents of lines, one each; a broken line costs only itself."""
+    """Return the JSON documents of lines, one each, NaN as Python writes it; a broken line costs only itself."""
     try:
         return _DECODER.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -86,8 +87,8 @@ def _documents(data: bytes, found: Gathered) -> Sequence[Any]:
     for line in data.splitlines():
         try:
             if line.strip():
-                documents.append(_DECODER.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+                documents.append(json.loads(line))
+        except ValueError:
             found.skipped += 1
     return documents
 
@@ -99,12 +100,15 @@ class JsonLines:
     Lines of FfDL's `evaluation-metrics.txt` are known by their form.
     """
 
+    rank: int = 0
+    first: int = 0  # the step of a first line that has none
+
     def whole(self, data: bytes) -> int:
         return whole_lines(data)
 
     def parse(self, data: bytes, position: Position, now_ms: int) -> tuple[Gathered, Position]:
         found, count = Gathered(), position.count
-        for document in _documents(data, found):
+        for document in _documents(self.lines_of(data), found):
             if not isinstance(document, dict):
                 found.skipped += 1
                 continue
@@ -114,14 +118,32 @@ class JsonLines:
                 continue
             flat = dict(_flattened(document))
             step_name = next((name for name in _STEP_NAMES if _is_step(flat.get(name))), None)
-            step = int(flat[step_name]) if step_name else count
+            step = int(flat[step_name]) if step_name else self.first + count
             time_name = next((name for name in _TIME_NAMES if _is_number(flat.get(name))), None)
             time_ms = _milliseconds(flat[time_name], time_name) if time_name else now_ms
             count += 1
             for name, value in flat.items():
                 if name not in (step_name, time_name) and _is_number(value):
-                    found.add(name, step, time_ms, value)
+                    found.add(name, step, time_ms, value, self.rank)
         return found, position.after(len(data), count)
+
+    def lines_of(self, data: bytes) -> bytes:
+        """Return the lines that may be of JSON."""
+        return data
+
+
+class PrintedJson(JsonLines):
+    """Lines of JSON objects among others that a rank prints; those without a step are counted from 1."""
+
+    @classmethod
+    def of(cls, rank: int) -> PrintedJson:
+        """Return the parser of what a rank prints."""
+        return cls(rank, first=1)
+
+    def lines_of(self, data: bytes) -> bytes:
+        """Return the lines that begin and end as an object does."""
+        lines = (line.strip() for line in _LINE_ENDS.split(data))
+        return b"\n".join(line for line in lines if line[:1] == b"{" and line[-1:] == b"}")
 
 
 def _flattened(document: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

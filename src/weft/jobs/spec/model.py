@@ -83,7 +83,11 @@ class JsonLinesSource(Document, frozen=True, tag_field="kind", tag="file"):
     path: str
 
 
-MetricSource = TensorboardSource | RegexSource | JsonLinesSource
+class OutputSource(Document, frozen=True, tag_field="kind", tag="output"):
+    """Metrics from lines of JSON that the job prints; trials of studies have it from the start."""
+
+
+MetricSource = TensorboardSource | RegexSource | JsonLinesSource | OutputSource
 
 
 class NotifySpec(Document, frozen=True):

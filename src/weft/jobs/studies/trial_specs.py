@@ -12,11 +12,15 @@ from weft.jobs.spec.read import convert_spec
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.studies.store import TrialJob
 from weft.tune.runners.command import ends_at_limit, limit_of, trial_words, variables
+from weft.tune.space.domains import scalar_params
 from weft.tune.study.config import StudyConfig, StudyError, check_command, check_config
 from weft.tune.study.state import TrialRecord
 
 # To do with a trial's job: submit one, run it again with other words, let it go on, pause, hold, stop it; or wait.
 JobStep = Literal["submit", "retry", "resume", "release", "pause", "hold", "stop", "told", "wait", "none"]
+
+
+PRINTED = {"kind": "output"}  # lines of JSON that a script prints are reports
 
 
 def check_for_jobs(config: StudyConfig) -> None:
@@ -39,11 +43,12 @@ def check_for_jobs(config: StudyConfig) -> None:
 def trial_spec(config: StudyConfig, trial: TrialRecord, *, study_id: int) -> JobSpec:
     """Return the specification of a trial's job."""
     job: dict[str, Any] = dict(config.job)
-    shown = {name: str(value) for name, value in trial.params.items() if _is_name(name)}
+    shown = {name: str(value) for name, value in scalar_params(trial.params).items() if _is_name(name)}
     job["run"] = trial_words(config, trial, {})
     job["name"] = f"{config.name}-{trial.number}"[:100]
     job["env"] = {**variables(config, trial), **job.get("env", {})}
     job["tags"] = {**job.get("tags", {}), "study": str(study_id), "trial": str(trial.number), **shown}
+    job["metrics"] = [PRINTED, *(one for one in job.get("metrics", ()) if one != PRINTED)]
     queue = {"priority": 40, **job.get("queue", {})}  # beside jobs of people who wait for them
     return convert_spec({**job, "queue": queue})
 

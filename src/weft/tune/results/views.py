@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from weft.tune.space.domains import scalar_params
 from weft.tune.study.state import SearchState, TrialRecord
 
 Scalar = float | int | str | bool | None
@@ -85,7 +86,7 @@ def trial_view(
     return TrialView(
         number=trial.number,
         state=trial.state,
-        params=dict(trial.params),
+        params=scalar_params(trial.params),
         values=values,
         step=trial.used,
         until=trial.until,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.tune.space.domains import scalar_text
 from weft.tune.study.config import StudyConfig, StudyError
 from weft.tune.study.state import TrialRecord
 
@@ -22,17 +23,9 @@ def fill(word: str, values: Mapping[str, Any]) -> str:
 
     def found(match: re.Match[str]) -> str:
         name = match[1]
-        return _text(values[name]) if name in values else match[0]
+        return scalar_text(values[name]) if name in values else match[0]
 
     return _MARK.sub(found, word)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (tuple, list)):
-        return ",".join(map(_text, value))
-    return "" if value is None else str(value)
 
 
 def check_script(words: Sequence[str], folder: Path) -> None:

@@ -69,6 +69,20 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain_value(value) for name, value in params.items()}
 
 
+def scalar_text(value: Any) -> str:
+    """Return a value as flags have it, lists with commas between: `64,64`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(scalar_text, value))
+    return "" if value is None else str(value)
+
+
+def scalar_params(params: Mapping[str, Any]) -> dict[str, str | int | float | bool | None]:
+    """Return the values of a point for tables and pages, which show lists by their text."""
+    return {name: scalar_text(value) if isinstance(value, tuple) else value for name, value in params.items()}
+
+
 def _storable(value: Any) -> bool:
     """Return whether JSON can hold a choice: text, a number, true, false, null, or several of these."""
     if isinstance(value, tuple):
@@ -215,6 +229,15 @@ class Choices(Domain):
 
     def contains(self, value: Any) -> bool:
         return any(type(value) is type(one) and value == one for one in self.values)
+
+    def meant(self, value: Any) -> Any:
+        """Return the list among the choices that a text stands for, as pages and flags have it; else the value."""
+        if isinstance(value, (str, int, float)) and not self.contains(value):
+            text = scalar_text(value)
+            return next(
+                (one for one in self.values if isinstance(one, tuple) and scalar_text(one) == text), value
+            )
+        return value
 
     def grid(self, points: int) -> list[Value]:
         return list(self.values)

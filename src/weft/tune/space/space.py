@@ -115,6 +115,8 @@ class SearchSpace:
                     f"a point must have a value of {name}, got none; write {name}={domain.text()}"
                 )
             value = plain_value(given.get(name, domain.grid(1)[0] if domain.fixed else None))
+            if isinstance(domain, Choices):
+                value = domain.meant(value)
             if not domain.contains(value):
                 raise SpaceError(
                     f"{name} must be in {domain.text()}, got {shorten(value)}; give another value"

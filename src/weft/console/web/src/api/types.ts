@@ -672,7 +672,7 @@ export interface JobSpec {
   tags?: Record<string, string>;
   queue?: QueueSpec;
   retry?: RetrySpec;
-  metrics?: (TensorboardSource | RegexSource | JsonLinesSource)[];
+  metrics?: (TensorboardSource | RegexSource | JsonLinesSource | OutputSource)[];
   advice?: Record<string, Record<string, number | boolean | string>>;
   notify?: NotifySpec[];
   export?: ExportSpec | null;
@@ -1070,6 +1070,11 @@ export interface NotifySpec {
 export interface OddValue {
   index: number;
   value: "-Infinity" | "Infinity" | "NaN";
+}
+
+/** Metrics from lines of JSON that the job prints; trials of studies have it from the start. */
+export interface OutputSource {
+  kind: "output";
 }
 
 /** The state of the service on one page; of each list at most 20. */
