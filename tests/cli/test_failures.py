@@ -32,6 +32,13 @@ from weft.errors import RunError, UsageError
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.exceptions.Abort(), 130, "interrupted"),
         (BrokenPipeError(), 1, ""),
+        (
+            ModuleNotFoundError("no", name="ml_dtypes.x"),
+            2,
+            "the package ml_dtypes, got none; install it: pip",
+        ),
+        (ModuleNotFoundError("no", name="lightkube"), 2, "pip install 'weft[kubernetes]'"),
+        (ModuleNotFoundError("no", name="cv2"), 2, "pip install 'weft[serve]'"),
     ],
 )
 def test_an_error_in_words(error: BaseException, code: int, said: str) -> None:
@@ -41,7 +48,26 @@ def test_an_error_in_words(error: BaseException, code: int, said: str) -> None:
     assert said in failure.text
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), OSError("bare"), AssertionError(), RecursionError()])
+def test_the_part_that_wants_a_package_names_its_extra() -> None:
+    code = compile("raise ModuleNotFoundError('no', name='yaml')", "place", "exec")
+    for part in ("jobs", "vision", "kubernetes"):
+        with pytest.raises(ModuleNotFoundError) as raised:
+            exec(code, {"__name__": f"weft.{part}.inner"})
+        failure = describe_failure(raised.value)
+        assert failure is not None
+        assert f"pip install 'weft[{part}]'" in failure.text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("x"),
+        OSError("bare"),
+        AssertionError(),
+        RecursionError(),
+        ModuleNotFoundError("no", name="weft.nothing"),
+    ],
+)
 def test_a_fault_of_our_own_has_no_words(error: BaseException) -> None:
     assert describe_failure(error) is None
 

@@ -1,15 +1,17 @@
 """The one place that turns errors into what `weft` prints and exits with.
 
 Errors of the library say themselves what must hold. Errors of the system and of parsers (a file that is not there,
-text that is not UTF-8, memory that ran out) are put into the same words here. Whatever is left is a fault of Weft's
-own: its traceback is printed, with a line that says how to report it.
+text that is not UTF-8, memory that ran out, a package that is not installed) are put into the same words here. Whatever
+is left is a fault of Weft's own: its traceback is printed, with a line that says how to report it.
 """
 
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from dataclasses import dataclass
+from traceback import walk_tb
 
 import click
 
@@ -35,6 +37,15 @@ _MISUSE = frozenset(
         errno.EROFS,
     ]
 )
+# Packages whose modules have another name.
+_DISTRIBUTIONS = {
+    "cv2": "opencv-python-headless",
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+_OF_DEVELOPERS = ("bench", "dev", "docs", "examples", "test")
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,43 @@ def describe_failure(error: BaseException) -> CommandFailure | None:
         return CommandFailure(
             f"the work must fit into the memory of this machine, got: {said}; ask for less", 1
         )
+    if isinstance(error, ModuleNotFoundError):
+        return _describe_missing_package(error)
     return _describe_parser_error(error)
+
+
+def _describe_missing_package(error: ModuleNotFoundError) -> CommandFailure | None:
+    """Return what to install where a package of one of our extras is not there; None for a module of our own."""
+    module = (error.name or "").partition(".")[0]
+    extras = _extras_with(module)
+    if not extras:
+        return None
+    part = _part_that_asked(error)
+    extra = part if part in extras else extras[0]
+    return CommandFailure(
+        f"this must have the package {module}, got none; install it: pip install 'weft[{extra}]'", 2
+    )
+
+
+def _extras_with(module: str) -> list[str]:
+    """Return the extras of our package that bring a module, but for those of its developers."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    name = _DISTRIBUTIONS.get(module, module).lower().replace("_", "-")
+    try:
+        wanted = requires("weft") or []
+    except PackageNotFoundError:
+        return []
+    found = (re.fullmatch(r"([\w-]+).*\bextra == ['\"](\w+)['\"].*", line) for line in wanted)
+    extras = [match[2] for match in found if match and match[1].lower().replace("_", "-") == name]
+    return [extra for extra in extras if extra not in _OF_DEVELOPERS]
+
+
+def _part_that_asked(error: ModuleNotFoundError) -> str:
+    """Return the part of our package whose module wanted another one: `serve` of `weft.serve.server`."""
+    names = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    ours = [name for name in names if name.startswith("weft.")]
+    return ours[-1].split(".")[1] if ours else ""
 
 
 def _describe_system_error(error: OSError) -> CommandFailure | None:
