@@ -152,6 +152,7 @@ def stats() -> dict[str, int | float]:
         "rebuilt": counts.rebuilt,
         "rebuilt_bytes": counts.bytes_rebuilt,
         "evicted": counts.evicted,
+        "called_again": session.blocks.calls,
         "steps": session.steps,
         "recorded": session.recorded,
         "replans": planning.replans,

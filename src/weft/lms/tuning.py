@@ -83,6 +83,14 @@ class LmsTuning:
     repeated_operation_s: float = 2e-5  # and for one that is repeated,
     rebuild_launch_s: float = 1.2e-4  # for a tensor that is rebuilt,
     swap_launch_s: float = 2.5e-4  # and for one that is swapped; all measured on the host of an H200
+    # For a module that is called again, with its Python, and for each operation in it: as checkpointing by hand takes.
+    called_module_s: float = 2e-4
+    called_operation_s: float = 2.5e-5
+    block_share: float = 0.25  # of the saved bytes must be saved by a group of modules to call them again,
+    block_kind_share: float = 0.1  # and this by each class of them
+    block_gain: float = 0.05  # of a step must be saved by that on paper
+    block_margin: float = 0.02  # of the budget is left free, so that nothing else has to leave,
+    block_excess: float = 0.1  # of the budget may be missing then: other ways free that
     max_plan_changes: int = 8  # plans of one shape made again because steps differed, at most
     freed_share: float = (
         0.02  # of the budget must be free that was in use before a plan counts a step as slack
@@ -94,6 +102,7 @@ class LmsTuning:
     copy_time_margin: float = 1.15  # copies beside compute take up to 15 % longer than alone
 
     # The search for a plan.
+    planning_share: float = 0.5  # of a step is spent looking for plans between two steps, at most
     price_class: float = 1.5  # prices within this factor count as equal: they differ by noise
     recipe_depths: tuple[int, ...] = (
         4,
@@ -195,8 +204,9 @@ SHARES = (
     "auto_share", "plan_margin", "host_plan_share", "launch_ahead", "faster_than_planned",
     "most_speed_up",
     "stall_tolerance", "link_derating", "freed_share", "refinement_gain", "search_tolerance", "replay_gain",
-    "launch_tolerance", "launch_bound_share", "launch_gain", "loose_limit", "pieced_loss_share",
+    "launch_tolerance", "launch_bound_share", "launch_gain", "loose_limit", "pieced_loss_share", "planning_share",
     "activation_share", "pass_spare_share", "pinned_share", "rate_margin",
+    "block_share", "block_kind_share", "block_gain", "block_margin", "block_excess",
 )  # fmt: skip
 FACTORS = (
     "copy_time_margin",

@@ -19,7 +19,7 @@ from weft.errors import BudgetError
 from weft.lms.planning.plan import PlanFamily
 from weft.lms.planning.playback import Choice, play
 from weft.lms.planning.recording import Rates, Recording, SavedSite
-from weft.lms.planning.search import _PlanSearch, make_plan
+from weft.lms.planning.search import PlanSoFar, _PlanSearch, make_plan, plans
 
 MB = 10**6
 RATES = Rates(out=50e9, back=50e9)
@@ -192,6 +192,28 @@ def recordings(draw: st.DrawFn) -> Recording:
     seconds = draw(st.lists(st.floats(0, 1e-2), min_size=2 * count + 1, max_size=2 * count + 1))
     other = draw(st.lists(st.integers(0, 30), min_size=2 * count + 1, max_size=2 * count + 1))
     return Recording(sites=tuple(sites), seconds=tuple(seconds), other=tuple(value * MB for value in other))
+
+
+@pytest.mark.parametrize("name", ["gpt-16", "llama-4k"])
+def test_a_search_that_has_no_time_gives_a_plan_that_fits_and_goes_on_later(name: str) -> None:
+    recording, limit, rates = recorded(name)
+    search = PlanSoFar(plans(recording, limit, rates), exact=True)
+    found = []
+    while not search.is_over:
+        search.look(0.0)
+        assert search.plan.timeline.peak <= limit
+        found.append(search.plan.timeline.seconds)
+    assert len(found) > 5
+    assert found == sorted(found, reverse=True)
+    assert found[-1] == make_plan(recording, limit, rates).timeline.seconds
+    assert search.left is None
+
+
+def test_a_thorough_search_goes_on_where_a_plan_like_the_last_one_is_as_good() -> None:
+    recording, limit, rates = recorded("gpt-9")
+    like = make_plan(recording, limit, rates)
+    *_, plan = plans(recording, limit, rates, like=like, thorough=True)
+    assert plan.timeline.seconds <= make_plan(recording, limit, rates, like=like).timeline.seconds
 
 
 @settings(max_examples=60)

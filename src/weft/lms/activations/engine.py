@@ -11,6 +11,7 @@ anything.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -27,7 +28,12 @@ from weft.lms.activations.recorder import RecipeTrial, StepRecorder
 from weft.lms.activations.replay import Replay, replay
 from weft.lms.activations.saved import Handle, Kept, KeptPage, Recipe, SavedStorage
 from weft.lms.activations.tape import Tape
-from weft.lms.device.torch_private import NO_BACKWARD, backward_id, without_torch_dispatch
+from weft.lms.device.torch_private import (
+    CHECKPOINT_FILE,
+    NO_BACKWARD,
+    backward_id,
+    without_torch_dispatch,
+)
 from weft.lms.device.transfer import Transfer
 from weft.lms.paging.page import page_of
 from weft.lms.planning.plan import Plan
@@ -134,29 +140,30 @@ class ActivationEngine:
 
     def pack(self, tensor: torch.Tensor) -> Packed:
         """Take a tensor that autograd saves, and return what it keeps in its place."""
+        by_node = sys._getframe(1).f_code.co_filename != CHECKPOINT_FILE
         page = page_of(tensor)
         if page is not None or not self._manages(tensor):
             kept = Kept(tensor) if page is None else KeptPage(tensor, page)
-            self.graph.note(tensor, kept)
+            self.graph.note(tensor, kept, by_node)
             if self.taped and page is None:
                 self.tape.saved(tensor, kept)
             return kept
         if not self.taped:
-            return self._save(tensor)
+            return self._save(tensor, by_node)
         self.tape.paused = True  # what is done here is no work of the step
         try:
             if self.alone:
                 with without_torch_dispatch():
-                    return self._save(tensor)
-            return self._save(tensor)
+                    return self._save(tensor, by_node)
+            return self._save(tensor, by_node)
         finally:
             self.tape.paused = False
 
-    def _save(self, tensor: torch.Tensor) -> Handle:
+    def _save(self, tensor: torch.Tensor, by_node: bool) -> Handle:
         if self.recorder is not None:
             self.recorder.close()
         handle = Handle(tensor, len(self._sites))
-        self.graph.note(tensor, handle)
+        self.graph.note(tensor, handle, by_node)
         if self.taped:
             self.tape.saved(tensor, handle)
         fresh = not self._known(handle, tensor)

@@ -68,9 +68,13 @@ class AutogradGraph:
                 self._changes.append(change)
             self._seen[key] = self._changes.index(change)
 
-    def note(self, tensor: torch.Tensor, handle: Packed) -> None:
-        """Note a tensor that is being saved. The saving node was made last: it has the number before the next one."""
-        self._ours.add(next_sequence_number() - 1)
+    def note(self, tensor: torch.Tensor, handle: Packed, by_node: bool = True) -> None:
+        """Note a tensor that is being saved. The saving node was made last: it has the number before the next one.
+
+        A checkpoint saves its arguments, not `by_node`: the last node may be one inside the checkpoint before.
+        """
+        if by_node:
+            self._ours.add(next_sequence_number() - 1)
         node: Any = tensor.grad_fn
         if node is not None and isinstance(handle, Handle):
             self._outputs[node._sequence_nr(), tensor.output_nr] = ref(handle)

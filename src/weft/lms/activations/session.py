@@ -19,6 +19,8 @@ from typing import Any
 import torch
 
 from weft.errors import BudgetError, UsageError
+from weft.lms.activations.block_state import tensors_of
+from weft.lms.activations.blocks import RepeatedBlocks
 from weft.lms.activations.engine import ActivationEngine
 from weft.lms.activations.graph import Packed
 from weft.lms.activations.guard import GuardedStep, OperationGuard, TapedForward
@@ -40,6 +42,7 @@ from weft.lms.loss_pieces import in_pieces, rows_at_once
 from weft.lms.paging.page import page_of
 from weft.lms.planning.learned import Planning
 from weft.lms.planning.plan import Plan
+from weft.lms.planning.recording import Recording
 from weft.lms.planning.shapes import ShapeKey, StepShape
 from weft.text import format_size
 
@@ -53,6 +56,10 @@ class BudgetSession:
         self.planning = Planning(budget)
         self.step = RunningStep(budget, self.engine, self.begin)
         self.names = ModuleNames()
+        self.blocks = RepeatedBlocks(budget.transfer.device)
+        self._trying: StepShape | None = None  # whose modules are tried in this step
+        self._plain: StepShape | None = None  # whose steps are recorded with modules called again
+        self._late = self._asked = frozenset[int]()  # modules that run by the time that this step is known
         self.steps = 0
         self.recorded = 0  # steps
         self._key: ShapeKey | None = None
@@ -112,6 +119,7 @@ class BudgetSession:
 
     def _begin(self, sort: Hashable, passes_left: int | None) -> None:
         self._sort, step = sort, self.step
+        self._trying = self._plain = None
         step.passes_left = passes_left
         step.may_bring_state = passes_left in (0, 1) and self.planning.last_pass_differs
         modes = number_of_dispatch_modes()
@@ -119,6 +127,10 @@ class BudgetSession:
         self._own_modes = number_of_dispatch_modes() - modes
         self._contexts.callback(replace_cross_entropy(partial(in_pieces, rows=self._loss_rows)))
         step.is_open, step.is_known, self._sees_peak = True, False, False
+        self._late = self.blocks.first
+        self._asked = self.blocks.first & self.planning.shapes.called
+        if self._asked:
+            self._contexts.enter_context(self.blocks.asking(self._asked, self._know_by))
         self._push_hooks(self.save_first)
 
     def _loss_rows(self, logits: torch.Tensor, size: int) -> int | None:
@@ -148,19 +160,39 @@ class BudgetSession:
             return Kept(tensor)
         if isinstance(tensor, FakeTensor):
             return Kept(tensor)  # of a graph that is captured meanwhile
-        self._pop_hooks()
+        self._know(self._key_of(tensor))
+        return self.engine.pack(tensor) if self._hooked else Kept(tensor)
+
+    def _key_of(self, tensor: torch.Tensor) -> ShapeKey:
+        """Return the key of a step whose first saved tensor this is."""
         autocast = torch.is_autocast_enabled(tensor.device.type)
         kind = (tensor.dtype, tensor.dim(), autocast, self._sort)
-        self._choose(ShapeKey(kind, tuple(tensor.shape), tensor.nbytes))
-        if self.step.fits and not self.budget.pages_parameters:
-            return Kept(tensor)  # everything fits: nothing is hooked for the rest of the step
-        self._push_hooks(self.engine.pack)
-        return self.engine.pack(tensor)
+        return ShapeKey(kind, tuple(tensor.shape), tensor.nbytes)
+
+    def _know(self, key: ShapeKey) -> None:
+        """Take in the key of the step. If everything fits, nothing is hooked for the rest of it."""
+        self._pop_hooks()
+        self._choose(key)
+        if not self.step.fits or self.budget.pages_parameters:
+            self._push_hooks(self.engine.pack)
+
+    def _know_by(self, given: Any) -> None:
+        """Tell the step by what a module is given that may be called again, and that saves the first tensor."""
+        tensor = next(tensors_of(given), None)
+        if tensor is None or self.step.is_known or not self._hooked:
+            return
+        key = self._key_of(tensor)
+        shape = self.planning.shapes.find(key)
+        if shape is not None and (shape.called or shape.wanted):
+            self._late = frozenset()
+            self._know(key)
 
     def _choose(self, key: ShapeKey) -> None:
         """Look the shape of the step up, and follow its plan or record it."""
         self._key, self.step.is_known = key, True
         self._find_shape(key)
+        if self.step.shape is not None and self.step.shape.called:
+            self._contexts.enter_context(self.blocks.called_again(self.step.shape.called))
         if self._passes_unseen(self.step.shape):
             return
         self._sees_peak = True
@@ -172,7 +204,10 @@ class BudgetSession:
         planning_s = self.planning.seconds
         if shape is not None:
             self.planning.compare(shape)
-            self.planning.adjust(shape, self.step.base)
+            if not shape.wanted:
+                self.planning.look_on(shape)
+                self.planning.adjust(shape, self.step.base)
+            shape = self.step.shape = self._with_wanted_modules(shape)
         # While this thread planned or waited, the device may have done all that it had to: then this step takes as long
         # as its launching, and tells nothing about its plan.
         undisturbed = not self._device_idle and self.planning.seconds == planning_s
@@ -180,12 +215,30 @@ class BudgetSession:
         self.transfer.reset_peak()
         if shape is None:
             self.budget.release_state(lambda: True)
-        self._recorder = self._new_recorder(shape)
+        self._recorder = None if self._trying is not None else self._new_recorder(shape)
         compared = undisturbed and shape is not None and self._recorder is None and self._is_compared(shape)
         self._started = self.transfer.mark() if compared else None
         self._launch_began = time.perf_counter()
         self.engine.mover.waits = [] if compared else None
         self._start(shape)
+
+    def _with_wanted_modules(self, shape: StepShape) -> StepShape | None:
+        """Return the shape whose plan this step follows; None where modules that it wants to call again are tried, and
+        for the step that is recorded with these called again.
+        """
+        late = shape.wanted & self._late
+        if late and not self._asked & late:
+            return shape  # from the next step on, these are asked before they run
+        shape.wanted -= late
+        if not shape.wanted:
+            return shape
+        if shape.may_call:
+            self._plain = shape
+            self._contexts.enter_context(self.blocks.called_again(shape.wanted))
+        else:
+            self._trying = shape
+            self._contexts.enter_context(self.blocks.trying(shape.wanted))
+        return None
 
     def _find_shape(self, key: ShapeKey) -> None:
         step = self.step
@@ -200,7 +253,9 @@ class BudgetSession:
 
     def _passes_unseen(self, shape: StepShape | None) -> bool:
         """Return whether a step that fits is among those whose peak is not even looked at."""
-        if shape is None or not shape.plan.keeps_all or self._is_measured(shape):
+        if shape is None or not shape.plan.keeps_all or self._is_measured(shape) or shape.wanted:
+            return False
+        if shape.is_on_trial:
             return False
         shape.steps += 1
         hooked = self.step.may_bring_state or self.budget.pages_parameters
@@ -231,16 +286,23 @@ class BudgetSession:
         if shape is not None and not memory:  # or the device would wait for the launching that measuring adds
             self.transfer.busy(self.tuning.launch_ahead * shape.plan.timeline.seconds)
         tries_recipes = shape is None
-        names, unfilled = self.names.current, self.budget.unfilled
+        names = self._note_modules if shape is None else self.names.current
+        unfilled = self.budget.unfilled
         recorder = StepRecorder(self.transfer, tries_recipes, memory, unfilled, names, self.tuning)
         if shape is not None and shape.varies:
             recorder.vary()
         return recorder
 
+    def _note_modules(self) -> str:
+        """Note the modules that run, and return the path of the innermost one."""
+        self.blocks.note(self.engine.event, self.engine.tape.operations)
+        return self.names.current()
+
     def _start(self, shape: StepShape | None) -> None:
         """Start the engine, and for a shape that is new watch modules and operations."""
         engine, budget = self.engine, self.budget
         if shape is None:
+            self.blocks.clear_spans()
             self._contexts.enter_context(self.names.watched())
         plan = None if shape is None else shape.plan
         engine.after_event = self.step.make_state_leave if budget.pages_state else None
@@ -267,7 +329,7 @@ class BudgetSession:
             slack = min(
                 self.tuning.operation_slack_bytes, budget.plannable >> self.tuning.operation_slack_shift
             )
-            tape = None if budget.pages_parameters else engine.tape
+            tape = None if budget.pages_parameters or self._trying is not None else engine.tape
             guard = OperationGuard(
                 engine.before_operation, slack, engine.graph.changed, engine.is_quiet, tape, engine.host_waits
             )
@@ -299,6 +361,8 @@ class BudgetSession:
             self.engine.recorder = None
             if self.step.is_known and not failed:
                 self._learn()
+            else:
+                self.planning.tried(self._trying or self._plain, False)
         finally:
             self._contexts.close()
             self._recorder = None
@@ -309,7 +373,11 @@ class BudgetSession:
     def _learn(self) -> None:
         """Take in what a step that ended tells: its recording, its time, or its peak alone."""
         self.steps += 1
-        if self.engine.varied and self.step.shape is not None:
+        if self._trying is not None:
+            self.budget.note_peak(self.transfer.peak())
+            may_call = self.engine.guarded and self.blocks.may_repeat(self._trying.wanted)
+            self.planning.tried(self._trying, may_call)
+        elif self.engine.varied and self.step.shape is not None:
             self._learn_varied(self.step.shape)
         elif self._recorder is not None:
             recording = self._recorder.finish()
@@ -318,14 +386,20 @@ class BudgetSession:
             peak = self._recorder.highest or self.transfer.peak()
             self.budget.note_peak(peak)
             if self.step.shape is None:
-                assert self._key is not None
-                self.step.shape = self.planning.recorded(self._key, recording)
+                self.step.shape = self._planned_first(recording)
             elif self._was_as_planned(self.step.shape):
                 self.step.shape.margin += max(0, peak - self.budget.limit)
                 self.planning.squeeze(self.step.shape, self.engine.evicted_bytes)
                 self.planning.measured(self.step.shape, recording)
         elif self._sees_peak:
             self._learn_peak()
+
+    def _planned_first(self, recording: Recording) -> StepShape:
+        """Return the shape of the step that was recorded, with its plan."""
+        assert self._key is not None
+        if self._plain is not None:
+            return self.planning.recorded_called(self._key, recording, self._plain)
+        return self.planning.recorded(self._key, recording, self.blocks.spans())
 
     def _learn_varied(self, shape: StepShape) -> None:
         """Take in a step whose sizes were not the planned ones."""
@@ -349,13 +423,12 @@ class BudgetSession:
             self.planning.reached(shape, peak)
         else:
             shape, peak = self.step.shape, self.transfer.peak()
-            if shape is not None and self._started is not None and not shape.plan.keeps_all:
+            timed = shape is not None and (not shape.plan.keeps_all or shape.is_on_trial)
+            if shape is not None and self._started is not None and timed:
                 shape.steps += 1
                 shape.marks = (self._started, self.transfer.mark())
-                launches = (
-                    self.transfer.device.type == "cuda"
-                )  # elsewhere operations are done as they are launched
-                shape.launched_s = time.perf_counter() - self._launch_began if launches else 0.0
+                took = time.perf_counter() - self._launch_began
+                shape.launched_s = took if self.transfer.is_launched else 0.0
                 shape.waits = self.engine.mover.waits or []
             self.budget.note_peak(peak)
             if shape is not None and self._was_as_planned(shape):
@@ -377,4 +450,8 @@ class BudgetSession:
         shape = step.usual_shape or step.shape or next(reversed(self.planning.shapes.known.values()), None)
         if shape is None:
             raise UsageError("a plan must come from a step, got none yet; run one inside lms.fit first")
-        return replace(shape.plan, paged=self.budget.explain_pages(shape.plan.native.seconds))
+        paged = self.budget.explain_pages(shape.plan.native.seconds)
+        if shape.plain is None:
+            return replace(shape.plan, paged=paged)
+        called = tuple(self.blocks.kinds(shape.called))
+        return replace(shape.plan, paged=paged, called=called, native=shape.plain.plan.native)

@@ -175,6 +175,11 @@ class Tape:
         self._states.clear()
         self._count, self._off, self._wanted = 0, False, wanted
 
+    @property
+    def operations(self) -> int:
+        """The number of operations that were seen so far."""
+        return self._count
+
     def saved(self, tensor: torch.Tensor, packed: Handle | Kept) -> None:
         """Note that autograd saved a tensor: its bytes are there from now on, wherever the engine moves them."""
         key = tensor.untyped_storage()._cdata

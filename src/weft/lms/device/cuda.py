@@ -33,6 +33,8 @@ class CudaTransfer:
     back at a moment that nobody can foresee.
     """
 
+    is_launched = True
+
     def __init__(self, device: torch.device, host: int | None, tuning: LmsTuning = DEFAULTS) -> None:
         self.device, self.tuning = device, tuning
         self._out = cuda.Stream(device)

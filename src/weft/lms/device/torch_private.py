@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 from torch._compile import _disable_dynamo
 from torch._subclasses.fake_tensor import FakeTensor
@@ -32,6 +33,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves, tree_map
 
 __all__ = [
+    "CHECKPOINT_FILE",
     "FUNCTIONALIZE",
     "MODULE_CALL_CODE",
     "NO_BACKWARD",
@@ -88,6 +90,8 @@ next_sequence_number: Callable[[], int] = _c._autograd._get_sequence_nr
 # The id of the backward pass that runs on this thread, or NO_BACKWARD.
 backward_id: Callable[[], int] = _c._current_graph_task_id
 NO_BACKWARD = -1
+# The file whose functions save the arguments of a checkpoint: in torch 2.13 no node does that.
+CHECKPOINT_FILE: str = torch.utils.checkpoint.__file__
 
 
 def around_backward(wrapper: Callable[..., Any]) -> Callable[[], None]:

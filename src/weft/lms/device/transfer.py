@@ -25,6 +25,7 @@ class Transfer(Protocol):
 
     device: torch.device
     host_limit: int  # bytes of host memory that copies may take
+    is_launched: bool  # operations are launched, and done later: the host has time of its own
 
     def watching(self) -> AbstractContextManager[object]:
         """Return a context for the steps that are to be measured and bounded."""

@@ -38,9 +38,16 @@ class LaunchCost:
         sites = [recording.sites[index] for index in rebuilt]
         repeated = sum(len(site.replayed) for site in sites)
         added = self.tuning.rebuild_launch_s * len(sites) + self.tuning.repeated_operation_s * repeated
-        if repeated:
-            added += self.tuning.taped_operation_s * taped_operations(recording)
-        return self.share * added
+        return self.share * added + (self.of_taping(recording) if repeated else 0.0)
+
+    def of_called(self, operations: int, modules: int) -> float:
+        """Return the seconds of modules that are called again, with so many operations in them."""
+        tuning = self.tuning
+        return self.share * (tuning.called_operation_s * operations + tuning.called_module_s * modules)
+
+    def of_taping(self, recording: Recording) -> float:
+        """Return the seconds in which a tape sees the operations of a step."""
+        return self.share * self.tuning.taped_operation_s * taped_operations(recording)
 
     @property
     def of_one(self) -> float:

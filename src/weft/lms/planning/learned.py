@@ -10,10 +10,11 @@ from functools import partial
 
 from weft.errors import BudgetError
 from weft.lms.budget import Budget, ModelUsage
+from weft.lms.planning.blocks import BlockPlan, ModuleSpan, is_worth_trying, plan_blocks
 from weft.lms.planning.launching import LaunchCost, learned_share
 from weft.lms.planning.plan import Plan
 from weft.lms.planning.recording import Recording
-from weft.lms.planning.search import make_plan
+from weft.lms.planning.search import PlanSoFar, plans
 from weft.lms.planning.shapes import ShapeKey, StepShape, StepShapes
 from weft.lms.planning.split import OptimizerStep, share
 
@@ -56,10 +57,11 @@ class Planning:
             return None
         recording, like, size = found
         try:
-            plan = self._planned(recording, 0, like)
+            plan = self._planned(recording, 0, like.plan).plan
         except BudgetError:
             return None
-        shape = StepShape(recording, plan, size, key.kind, guessed=True, watched=self.tuning.watched_steps)
+        watched = self.tuning.watched_steps
+        shape = StepShape(recording, plan, size, key.kind, guessed=True, watched=watched, called=like.called)
         self.shapes.add(self.shapes.bucket(key), shape)
         return shape
 
@@ -90,6 +92,7 @@ class Planning:
                 marks=None,
                 waits=[],
                 last_pass=None,
+                search=None,
             )
         return shape.last_pass
 
@@ -104,20 +107,57 @@ class Planning:
 
     # After a step.
 
-    def recorded(self, key: ShapeKey, recording: Recording) -> StepShape:
-        """Plan a shape that was recorded for the first time."""
-        plan = self._planned(recording, 0, None, exact=True)
-        shape = StepShape(recording, plan, key.bytes, key.kind, watched=self.tuning.watched_steps)
+    def recorded(self, key: ShapeKey, recording: Recording, spans: tuple[ModuleSpan, ...] = ()) -> StepShape:
+        """Plan a shape that was recorded for the first time; `spans` are the modules that ran."""
+        plan = self._planned(recording, 0, None, exact=True).plan
+        watched = self.tuning.watched_steps
+        shape = StepShape(recording, plan, key.bytes, key.kind, watched=watched, spans=spans)
+        found = None if plan.keeps_all else self._blocks(shape)
+        if found is not None and is_worth_trying(
+            found, plan.timeline.seconds, plan.timeline.seconds, self.tuning
+        ):
+            shape.wanted = found.modules
         self.shapes.add(key, shape)
         return shape
+
+    def recorded_called(self, key: ShapeKey, recording: Recording, plain: StepShape) -> StepShape:
+        """Plan steps that call the modules again that those of a shape wanted; the shape itself if no plan fits."""
+        try:
+            plan = self._planned(recording, plain.margin, None, True, launching=plain.launching).plan
+        except BudgetError:
+            plain.wanted = frozenset()
+            return plain
+        shape = StepShape(
+            recording,
+            plan,
+            plain.bytes,
+            plain.kind,
+            margin=plain.margin,
+            launching=plain.launching,
+            watched=self.tuning.watched_steps,
+            called=plain.wanted,
+            plain=plain,
+        )
+        plain.wanted = frozenset()
+        self.shapes.add(key, shape)
+        return shape
+
+    def tried(self, shape: StepShape | None, may_call: bool) -> None:
+        """Take in whether the modules that a shape wants to call again may be."""
+        if shape is None:
+            return
+        shape.may_call, shape.weighed = may_call, True
+        if not may_call:
+            shape.wanted = frozenset()
+            self._replan(shape, shape.recording, shape.plan)  # by what is known of launching
 
     def measured(self, shape: StepShape, recording: Recording) -> None:
         """Plan a shape again after a planned step, which tells the times better than the first one."""
         shape.steps += 1
         # The first of these steps is measured with memory, so its times tell little that is new.
-        like = shape.plan if shape.steps < self.measured_steps else None
+        thorough = shape.steps >= self.measured_steps
         least = shape.steps > self.tuning.memory_recordings + self.tuning.time_recordings
-        self._replan(shape, shape.recording.measured_again(recording, least=least), like)
+        self._replan(shape, shape.recording.measured_again(recording, least=least), shape.plan, thorough)
 
     def compare(self, shape: StepShape) -> None:
         """Compare the last step of a shape with its plan, and plan again if it was faster, or waited longer.
@@ -126,23 +166,30 @@ class Planning:
         step that still runs: waiting for it would leave the device with nothing to do when the next step begins, which
         would then be as slow as its launching.
         """
-        tuning = self.tuning
-        most = tuning.varied_changes if shape.varies else tuning.max_plan_changes
-        if shape.marks is None or shape.changes >= most:
+        if shape.marks is None or not self.transfer.passed(shape.marks[1]):
             return
-        if not self.transfer.passed(shape.marks[1]):
-            return
-        timeline, took = shape.plan.timeline, self.transfer.seconds(*shape.marks)
+        took = self.transfer.seconds(*shape.marks)
         self.stall_s = sum(self.transfer.seconds(*marks) for marks in shape.waits)
         shape.marks, shape.waits = None, []
-        worked, planned = took - self.stall_s, timeline.seconds - timeline.stall_s
+        shape.fastest_s = min(shape.fastest_s, took)
+        tuning = self.tuning
+        most = tuning.varied_changes if shape.varies else tuning.max_plan_changes
+        if shape.changes < most:
+            self._change_by(shape, took, self.stall_s)
+        if shape.steps >= self.measured_steps + tuning.compared_steps:
+            self._weigh_calling(shape)
+
+    def _change_by(self, shape: StepShape, took: float, stall_s: float) -> None:
+        """Plan again if a step was not as planned."""
+        tuning, timeline = self.tuning, shape.plan.timeline
+        worked, planned = took - stall_s, timeline.seconds - timeline.stall_s
         if self._was_better(shape, took) or self._waits_for_launching(shape, worked, took):
             return
         if timeline.launch_s:
             return  # what is left of the difference is not known well enough to learn from
         if 0 < worked < tuning.faster_than_planned * planned:
             recording = shape.recording.sped_up(max(tuning.most_speed_up, worked / planned))
-        elif self.stall_s > timeline.stall_s + tuning.stall_tolerance * took:
+        elif stall_s > timeline.stall_s + tuning.stall_tolerance * took:
             recording = shape.recording
             shape.link *= tuning.link_derating
         else:
@@ -150,6 +197,39 @@ class Planning:
         self._replan(shape, recording, shape.plan)
         shape.changes += 1
         shape.steps = min(shape.steps, self.measured_steps)  # the new plan is compared again
+
+    def _weigh_calling(self, shape: StepShape) -> None:
+        """Decide whether steps should call modules again, once it is known what they take by their plan.
+
+        On paper that is never faster than to rebuild a part of what modules save. Steps that take longer than their
+        plans say, as where the launching thread holds them up, may be slower than those that call modules again: these
+        are tried then, and given up if they take as long.
+        """
+        if shape.weighed:
+            return
+        shape.weighed = True
+        if shape.plain is not None:
+            if shape.fastest_s >= shape.plain.fastest_s:
+                self.shapes.forget(shape)
+            return
+        found = self._blocks(shape)
+        if found is None:
+            return
+        # What the host takes is not known well enough to weigh: where it holds steps up, they are tried.
+        planned_s = shape.plan.timeline.seconds
+        if shape.launching > 0 or is_worth_trying(found, planned_s, shape.fastest_s, self.tuning):
+            shape.wanted = found.modules
+
+    def _blocks(self, shape: StepShape) -> BlockPlan | None:
+        """Return the best plan that calls modules again; None if there is none, or they cannot be tried."""
+        plain = not (shape.guessed or shape.varies or shape.is_last_pass or shape.called)
+        over = shape.plan.native.peak - self.budget.plannable  # which leaves in the steps that try it
+        if not plain or self.budget.pages_state or self.budget.pages_parameters or over > self._host_bytes():
+            return None
+        cost, limit = LaunchCost(shape.launching, self.tuning), self.budget.plannable - shape.margin
+        rates = self.transfer.rates()
+        with self._timed():
+            return plan_blocks(shape.recording, shape.spans, limit, rates, cost, self.tuning)
 
     def _was_better(self, shape: StepShape, took: float) -> bool:
         """Go back to the plan before launching was counted if its steps were no slower; return whether they were."""
@@ -160,7 +240,7 @@ class Planning:
         room = self.budget.plannable - shape.margin - shape.reserve
         if took < before_s or plan.timeline.peak + shape.recording.base - plan.recording.base > room:
             return False
-        shape.plan, shape.launching = plan, 0.0
+        shape.plan, shape.launching, shape.fastest_s, shape.search = plan, 0.0, before_s, None
         shape.changes = self.tuning.max_plan_changes  # it was compared before
         shape.watched = self.tuning.watched_steps
         return True
@@ -175,14 +255,17 @@ class Planning:
         share = learned_share(plan.recording, plan.choices, excess_s, tuning)
         if share <= shape.launching + tuning.launch_tolerance:
             return False
-        shape.launching = share
+        shape.launching, shape.changes = share, shape.changes + 1
+        if shape.plain is None:
+            self._weigh_calling(shape)
+        if shape.wanted:
+            return True  # which adds less to launching
         self._replan(shape, shape.recording)
-        shape.changes += 1
         added, less = (
             LaunchCost(1.0, tuning).of(each.recording, each.choices) for each in (plan, shape.plan)
         )
         if less > (1 - tuning.launch_gain) * added:
-            shape.plan = plan  # known, and as good
+            shape.plan, shape.fastest_s, shape.search = plan, took, None  # known, and as good
         else:
             shape.before = (took, plan)
             shape.steps = min(shape.steps, self.measured_steps)
@@ -208,7 +291,7 @@ class Planning:
         """Take in the peak of a step that ran by its plan; above the limit, plan with a larger margin."""
         if peak <= self.budget.limit:
             return
-        if shape.plan.keeps_all and not self.budget.pages_state:
+        if shape.plan.keeps_all and not self.budget.pages_state and shape.plain is None:
             self.shapes.forget(shape)
         else:
             shape.margin += peak - self.budget.limit
@@ -253,12 +336,44 @@ class Planning:
         exact: bool = False,
         link: float = 1.0,
         launching: float = 0.0,
-    ) -> Plan:
+        thorough: bool = False,
+    ) -> PlanSoFar:
+        """Look for a plan as long as the patience of one step lasts."""
         rates, host = self.transfer.rates().times(link), self._host_bytes()
         cost, limit = LaunchCost(launching, self.tuning), self.budget.plannable - margin
+        search = plans(recording, limit, rates, host, like, self.tuning, cost, thorough)
+        found = PlanSoFar(search, exact)
         with self._timed():
-            plan = make_plan(recording, limit, rates, host, like, self.tuning, cost)
-        return plan if exact else replace(plan, keys=tuple((op, -1) for op, _ in plan.keys))
+            found.look(self._patience_s(recording))
+        return found
+
+    def _patience_s(self, recording: Recording) -> float:
+        """Return the seconds for which plans are looked for between two steps."""
+        if not self.transfer.is_launched:
+            return float("inf")  # a clock that knows nothing of the host's time
+        return self.tuning.planning_share * sum(recording.seconds)
+
+    def look_on(self, shape: StepShape) -> None:
+        """Go on to look for a better plan, where there was no time for that; none but a better one is followed."""
+        search = shape.search
+        settled = shape.steps >= self.measured_steps + self.tuning.compared_steps
+        if search is None or not settled or shape.marks is not None or shape.is_on_trial:
+            return
+        with self._timed():
+            search.look(self._patience_s(shape.recording))
+        if search.is_over:
+            shape.search = None
+        found_s, least_gain = search.plan.timeline.seconds, self.tuning.search_tolerance
+        if found_s < (1 - least_gain) * shape.plan.timeline.seconds:
+            self._follow(shape, search.plan)
+            shape.steps = min(shape.steps, self.measured_steps)  # it is compared, too
+
+    def _follow(self, shape: StepShape, plan: Plan) -> None:
+        """Follow a new plan, of which nothing is known yet."""
+        shape.plan, shape.marks, shape.waits = plan, None, []
+        shape.fastest_s = float("inf")
+        shape.watched = self.tuning.watched_steps
+        self.replans += 1
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -273,11 +388,12 @@ class Planning:
         share = int(self.tuning.host_plan_share * self.transfer.host_limit)
         return max(0, share - self.budget.paged_host_bytes)
 
-    def _replan(self, shape: StepShape, recording: Recording, like: Plan | None = None) -> None:
+    def _replan(
+        self, shape: StepShape, recording: Recording, like: Plan | None = None, thorough: bool = False
+    ) -> None:
         """Make the plan of a shape from a recording, without room for state if it does not fit otherwise."""
         shape.recording = recording
         shape.reserve = self._reserve(shape)
-        shape.marks, shape.waits = None, []  # of steps that followed another plan
         planned = partial(
             self._planned,
             recording,
@@ -285,11 +401,14 @@ class Planning:
             exact=not (shape.guessed or shape.varies),
             link=shape.link,
             launching=shape.launching,
+            thorough=thorough,
         )
         while True:
             try:
-                shape.plan = planned(shape.margin + shape.reserve)
-                break
+                found = planned(shape.margin + shape.reserve)
+                shape.search = found.left
+                self._follow(shape, found.plan)
+                return
             except BudgetError:
                 if shape.reserve:
                     shape.reserve, shape.shares = 0, False
@@ -297,7 +416,8 @@ class Planning:
                     shape.margin //= 2  # some of it is better than no plan; memory is watched
                 elif shape.margin:
                     shape.margin = 0
+                elif shape.plain is not None:
+                    self.shapes.forget(shape)  # more is in use now: its plan has no room any more
+                    return
                 else:
                     raise
-        shape.watched = self.tuning.watched_steps
-        self.replans += 1

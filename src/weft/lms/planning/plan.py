@@ -8,7 +8,7 @@ from functools import cached_property
 
 from weft.lms.planning.playback import Choice, Timeline
 from weft.lms.planning.recording import Recording
-from weft.text import format_seconds, format_size
+from weft.text import format_seconds, format_size, plural
 
 WORDS: dict[Choice, str] = {"keep": "keep", "recipe": "rebuild", "swap": "swap"}
 
@@ -37,6 +37,7 @@ class Plan:
         default_factory=lambda: PlanFamily()
     )  # where a search for the next plan starts
     paged: str = ""  # lines about what of the model lives on the host
+    called: tuple[str, ...] = ()  # classes of the modules that are called again in the backward pass
 
     @cached_property
     def keeps_all(self) -> bool:
@@ -73,6 +74,8 @@ class Plan:
     def summary(self) -> str:
         """Return the plan in one line."""
         shares = ", ".join(f"{WORDS[choice]} {format_size(self.bytes_of(choice))}" for choice in WORDS)
+        if self.called:
+            shares += f", call {plural(len(self.called), 'module')} again"
         return (
             f"budget {format_size(self.limit)}: {shares}; peak {format_size(self.timeline.peak)} instead of "
             f"{format_size(self.native.peak)}, time x{self.slowdown:.3f}"
@@ -109,5 +112,7 @@ class Plan:
             f"rebuilding {format_seconds(timeline.recipe_s)}, waiting for copies {format_seconds(timeline.stall_s)}, "
             f"{format_size(timeline.moved)} each way, host memory {format_size(timeline.host_peak)}"
         )
+        for kind, count in Counter(self.called).items():
+            lines.append(f"called again in the backward pass: {plural(count, 'module')} {kind}")
         lines += [self.paged] if self.paged else []
         return "\n".join(lines)

@@ -8,8 +8,9 @@ takes, earliest first, since those have the most time to leave and come back las
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
@@ -36,29 +37,46 @@ def make_plan(
     tuning: LmsTuning = DEFAULTS,
     launching: LaunchCost = NO_LAUNCHING,
 ) -> Plan:
-    """Return the fastest plan whose peak is at most `limit` bytes; BudgetError where there is none.
+    """Return the fastest plan whose peak is at most `limit` bytes; BudgetError where there is none."""
+    *_, plan = plans(recording, limit, rates, host, like, tuning, launching)
+    return plan
+
+
+def plans(
+    recording: Recording,
+    limit: int,
+    rates: Rates,
+    host: int | None = None,
+    like: Plan | None = None,
+    tuning: LmsTuning = DEFAULTS,
+    launching: LaunchCost = NO_LAUNCHING,
+    thorough: bool = False,
+) -> Iterator[Plan]:
+    """Yield the fastest plan so far whose peak is at most `limit` bytes, again and again, from the first one found
+    until no better one is looked for; BudgetError where there is none.
 
     `launching` is what the device waits for besides its own work, as far as steps have told that. `like` is a plan for
     nearly the same step: the search begins near it, which is quicker, and goes elsewhere only if nothing as good is
-    there.
+    there, or if it is `thorough`.
     """
     host_bytes = UNLIMITED if host is None else host
     native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
     begin = partial(_PlanSearch, recording, limit, rates, host_bytes, native=native, tuning=tuning)
     begin = partial(begin, launching=launching)
     if native.peak <= limit:
-        return begin(PlanFamily()).kept()
+        yield begin(PlanFamily()).kept()
+        return
     best: _Candidate | None = None
     if like is not None and not like.keeps_all:
         again = begin(like.family)
         again.tried[like.rebuilt] = like.choices.count("swap")
         again.climb(like.rebuilt)
         best = again.best
-        if (
-            best is not None
-            and best.timeline.seconds <= (like.slowdown + tuning.search_tolerance) * native.seconds
-        ):
-            return best.plan(again)
+        if best is not None:
+            yield best.plan(again)
+            as_good = (like.slowdown + tuning.search_tolerance) * native.seconds
+            if best.timeline.seconds <= as_good and not thorough:
+                return
     searches: list[_PlanSearch] = []
     families_by_kind = [*_segmented(recording, tuning), _chains(tuning)]
     if limit > tuning.loose_limit * native.peak:  # short chains are enough there, and quickly looked at
@@ -66,14 +84,43 @@ def make_plan(
     for families in families_by_kind:
         group = [begin(family) for family in families]
         searches += group
-        best = _better(group, best, tuning)
+        for better in _improved(group, best, tuning):
+            if better is not None:
+                yield better.plan(begin(better.family))
+        best = _best_of(group, best)
     if best is None:
         raise min((search.failure() for search in searches), key=lambda failure: failure[0])[1]
-    return best.plan(begin(best.family))
+    yield best.plan(begin(best.family))
 
 
-def _better(searches: list[_PlanSearch], best: _Candidate | None, tuning: LmsTuning) -> _Candidate | None:
-    """Return the fastest candidate of families that are alike, or the best one before if that is as good.
+class PlanSoFar:
+    """A search for a plan that is not over: the best one so far, which is found first of all."""
+
+    def __init__(self, search: Iterator[Plan], exact: bool) -> None:
+        self._search, self._exact = search, exact  # `exact` if steps save the bytes that the recorded one did
+        self.is_over = False
+
+    @property
+    def left(self) -> PlanSoFar | None:
+        """What of the search is left; None if nothing, or where sizes differ from those it goes by."""
+        return None if self.is_over or not self._exact else self
+
+    def look(self, seconds: float) -> None:
+        """Look for a better plan for some seconds, or until there is one at all; BudgetError if there is none."""
+        began = time.perf_counter()
+        for plan in self._search:
+            keys = plan.keys if self._exact else tuple((op, -1) for op, _ in plan.keys)
+            self.plan = replace(plan, keys=keys)
+            if time.perf_counter() - began > seconds:
+                return
+        self.is_over = True
+
+
+def _improved(
+    searches: list[_PlanSearch], best: _Candidate | None, tuning: LmsTuning
+) -> Iterator[_Candidate | None]:
+    """Look for the fastest candidate of families that are alike, and yield it, or the best one before if that is as
+    good, after each part of the work.
 
     A plan that needs the tape must be faster by as much as taping is worth.
     """
@@ -82,8 +129,13 @@ def _better(searches: list[_PlanSearch], best: _Candidate | None, tuning: LmsTun
             gain = tuning.replay_gain * search.native.seconds
             search.bound = best.timeline.seconds + gain * (best.family.replays - search.family.replays)
         search.look([len(search.cheapest)])  # all of every segment: what checkpointing does
+        yield _best_of(searches, best)
     for search in sorted(searches, key=lambda search: search.hope)[: tuning.segmentings_searched]:
-        search.look_everywhere()
+        for _ in search.look_everywhere():
+            yield _best_of(searches, best)
+
+
+def _best_of(searches: list[_PlanSearch], best: _Candidate | None) -> _Candidate | None:
     found = min(searches, key=lambda search: search.seconds)
     return found.best if found.seconds < found.bound else best
 
@@ -228,11 +280,14 @@ class _PlanSearch:
         choices = tuple[Choice, ...](["keep"] * len(self.recording.sites))
         return _Candidate(0, self.family, self.native, choices).plan(self)
 
-    def look_everywhere(self) -> None:
-        """Look at the ends of each class of prices, then between two of them wherever a better candidate may be."""
+    def look_everywhere(self) -> Iterator[None]:
+        """Look at the ends of each class of prices, then between two of them wherever a better candidate may be; yield
+        after each part of that.
+        """
         classes = [self._classes[index] for index in self.cheapest]
         ends = [index for index in range(1, len(classes)) if classes[index] != classes[index - 1]]
         self.look([0, *ends[:: self.tuning.classes_at_once], len(classes)])
+        yield
         for _ in range(self.tuning.refinements):
             if self.best is not None and self.best.family != self.family:
                 return
@@ -242,6 +297,7 @@ class _PlanSearch:
             ):
                 return
             self.look([middle])
+            yield
 
     def _most_hopeful(self) -> tuple[float, int]:
         """Return the least seconds of any candidate between two neighbours that were seen, and the one in their middle.

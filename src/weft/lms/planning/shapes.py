@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from math import ceil, log
 from typing import Any
 
+from weft.lms.planning.blocks import ModuleSpan
 from weft.lms.planning.plan import Plan
 from weft.lms.planning.recording import Recording, SavedSite
+from weft.lms.planning.search import PlanSoFar
 from weft.lms.tuning import DEFAULTS, LmsTuning
 
 
@@ -55,6 +57,20 @@ class StepShape:
     watched: int = 0  # steps of this plan that are still watched
     highest_base: int = 0  # the most bytes that were in use when a step began
     slack_steps: int = 0  # steps in a row that began with much less in use than planned for
+    fastest_s: float = float("inf")  # measured seconds of a step that followed this plan
+    search: PlanSoFar | None = None  # for a better plan, which is not over
+    # Modules that are called again in the backward pass.
+    spans: tuple[ModuleSpan, ...] = ()  # the modules that ran in the recorded step
+    called: frozenset[int] = frozenset()  # numbers of those that steps of this shape call again
+    wanted: frozenset[int] = frozenset()  # of those that should be, once they were tried
+    may_call: bool = False  # they were tried, and may be
+    weighed: bool = False  # it is decided whether any are wanted, or whether it is faster that way
+    plain: StepShape | None = None  # the same steps without that, to go back to
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether it is still to be seen if steps that call modules again are faster than those that do not."""
+        return self.plain is not None and not self.weighed
 
 
 @dataclass
@@ -65,6 +81,11 @@ class StepShapes:
     known: OrderedDict[Hashable, StepShape] = field(default_factory=OrderedDict)
     refused: set[Hashable] = field(default_factory=set)  # keys of guesses that turned out wrong
 
+    @property
+    def called(self) -> frozenset[int]:
+        """The numbers of all modules that steps of some shape call again, or are to."""
+        return frozenset().union(*(shape.called | shape.wanted for shape in self.known.values()))
+
     def find(self, key: ShapeKey) -> StepShape | None:
         return self.known.get(key) or self.known.get(self.bucket(key))
 
@@ -74,9 +95,13 @@ class StepShapes:
             self.known.popitem(last=False)
 
     def forget(self, shape: StepShape | None) -> None:
-        """Forget a shape whose plan was wrong, so that the next such step is recorded."""
+        """Forget a shape whose plan was wrong, so that the next such step is recorded; one that calls modules again
+        becomes the one that does not.
+        """
         for key, known in tuple(self.known.items()):
-            if known is shape or (shape is not None and known.last_pass is shape):
+            if known is shape and known.plain is not None:
+                self.known[key] = known.plain
+            elif known is shape or (shape is not None and known.last_pass is shape):
                 del self.known[key]
                 self.refused.add(key)
 
@@ -89,8 +114,8 @@ class StepShapes:
         """Return the kind and the number of the bucket of sizes that share a guess."""
         return key.kind, ceil(log(max(1, key.bytes)) / log(self.tuning.shape_bucket))
 
-    def guess(self, key: ShapeKey) -> tuple[Recording, Plan, int] | None:
-        """Return a step of the largest size in the key's bucket, a plan to start from, and that size.
+    def guess(self, key: ShapeKey) -> tuple[Recording, StepShape, int] | None:
+        """Return a step of the largest size in the key's bucket, a shape whose plan to start from, and that size.
 
         None if too little is known.
         """
@@ -107,16 +132,18 @@ class StepShapes:
             other = max(alike, key=lambda shape: abs(log(shape.bytes / nearest.bytes)))
             if size <= self.tuning.two_shapes_reach * max(nearest.bytes, other.bytes):
                 small, large = sorted((nearest, other), key=lambda shape: shape.bytes)
-                return between(small, large, size), nearest.plan, size
+                return between(small, large, size), nearest, size
         reach = self.tuning.one_shape_reach
         if 1 / reach <= size / nearest.bytes <= reach:
-            return nearest.recording.scaled(size / nearest.bytes), nearest.plan, size
+            return nearest.recording.scaled(size / nearest.bytes), nearest, size
         return None
 
 
 def same_steps(first: StepShape, second: StepShape) -> bool:
     """Return whether two recordings differ in sizes and times alone."""
     one, two = first.recording, second.recording
+    if first.called != second.called:
+        return False
     return one.events == two.events and [site.op for site in one.sites] == [site.op for site in two.sites]
 
 
