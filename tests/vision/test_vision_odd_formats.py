@@ -376,3 +376,22 @@ def test_a_name_that_is_no_utf8_is_made_plain(tmp_path: Path) -> None:
         assert library.import_from("cats", folder).there == 2
         names = [one.name for one in library.files("cats").files]
     assert sorted(names) == ["fine.jpg", "k\ufffdtz.jpg"]
+
+
+def test_coco_finds_names_told_twice_in_the_folder_of_its_split(tmp_path: Path) -> None:
+    """As COCO itself lies: annotations/instances_train2017.json beside train2017/."""
+    (tmp_path / "annotations").mkdir()
+    for place, name in enumerate(("train2017", "val2017")):
+        picture_file(tmp_path / name, "1.jpg", seed=place)
+        document = {
+            "images": [{"id": 1, "file_name": "1.jpg"}],
+            "categories": [{"id": 1, "name": "a"}],
+            "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5 + place]}],
+        }
+        (tmp_path / "annotations" / f"instances_{name}.json").write_text(json.dumps(document))
+    found = {one.split: one for one in read(tmp_path).pictures}
+    assert {split: one.path.parent.name for split, one in found.items()} == {
+        "train": "train2017",
+        "validation": "val2017",
+    }
+    assert found["validation"].shapes[0].box == (1, 1, 6, 7)

@@ -1,9 +1,8 @@
-"""Trainings from made pictures to answers: a whole loop, detection, anomalies, films, custom models."""
+"""Trainings from made pictures to answers: a whole loop, detection, anomalies, films."""
 
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
-from starlette.testclient import TestClient
 from testing.vision.made_films import film_bytes, turned_film
 
-from weft.errors import PictureError, UsageError
+from weft.errors import PictureError
 from weft.serve.card import read_card
 from weft.vision.config import (
     AugmentConfig,
@@ -24,8 +22,6 @@ from weft.vision.config import (
     ScheduleConfig,
     VisionConfig,
 )
-from weft.vision.custom.running import CustomModel, train_custom
-from weft.vision.custom.serving import CustomServer
 from weft.vision.evaluation.folder import evaluate_folder
 from weft.vision.export.ibm import read_zip, write_zip
 from weft.vision.inference.autolabel import autolabel, autolabel_film
@@ -250,6 +246,12 @@ def test_anomalies_are_told_from_what_is_normal(tmp_path: Path) -> None:
     assert answer.anomaly is not None
     assert answer.anomaly > 1
     assert answer.heat is not None
+    assert trained.results["export"]["file"] == "model.onnx"  # what a service deploys
+    assert read_card(trained.folder / "model.onnx").labels == ("normal", "anomaly")
+    plain = Predictor(trained.folder, device="cpu").predict([pictures[-1].path])[0]
+    assert plain.anomaly == pytest.approx(answer.anomaly, rel=1e-3)
+    assert plain.scores[0][0] == "anomaly"
+    assert plain.scores[0][1] == pytest.approx(answer.scores[0][1], abs=1e-3)
 
 
 def test_anomalies_of_every_split_are_judged() -> None:
@@ -434,77 +436,9 @@ def test_frames_of_a_film_are_labelled(tmp_path: Path) -> None:
         threshold=0.5,
         predict=lambda pictures, confidence: [Prediction(shapes=(shape,)) for _ in pictures],
     )
-    found = autolabel_film(predictor, tmp_path / "film.mp4", tmp_path / "frames", every_s=0.5)  # type: ignore[arg-type]
+    found = autolabel_film(predictor, tmp_path / "film.mp4", tmp_path / "frames", every_s=0.5)
     assert [one.time_s for one in found.pictures] == pytest.approx([0, 0.4, 1.0, 1.4])
     assert {one.film for one in found.pictures} == {"film.mp4"}
     assert all(one.shapes == (shape,) for one in found.pictures)
     with pytest.raises(PictureError, match="ask for fewer"):
-        autolabel_film(predictor, tmp_path / "film.mp4", tmp_path, every_s=1e-9)  # type: ignore[arg-type]
-
-
-TRAIN = """
-from train_interface import TrainCallback
-import json, os
-
-class MyTrain(TrainCallback):
-    def onPreprocessing(self, labels, images, workspace_path, params):
-        assert all(images[path].shape[2] == 3 for path in labels)
-        self.counts = {}
-        for name in labels.values():
-            self.counts[name] = self.counts.get(name, 0) + 1
-
-    def onTraining(self, monitor_handler):
-        monitor_handler.updateTrainMetrics(1, 2, 0.5, 1)
-        monitor_handler.updateTestMetrics(2, 0.75, 0.4, 1)
-
-    def onCompleted(self, model_path):
-        json.dump(self.counts, open(os.path.join(model_path, "counts.json"), "w"))
-"""
-DEPLOY = """
-from deploy_interface import DeployCallback
-import json, os
-
-class MyDeploy(DeployCallback):
-    def onModelLoading(self, model_path, labels, workspace_path):
-        self.counts = json.load(open(os.path.join(model_path, "counts.json")))
-
-    def onInference(self, image_url, params):
-        if "bad" in image_url:
-            raise ValueError("bad picture")
-        return {"label": max(self.counts, key=self.counts.get), "confidence": 0.5}
-"""
-
-
-FORM = {"content-type": "multipart/form-data; boundary=b"}
-EMPTY_FORM = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--b--\r\n'
-
-
-def test_a_custom_model_in_a_process_of_its_own(tmp_path: Path) -> None:
-    from weft.errors import ModelError
-
-    archive = tmp_path / "mine.zip"
-    with zipfile.ZipFile(archive, "w") as made:
-        made.writestr("mine/train.py", TRAIN)
-        made.writestr("mine/deploy.py", DEPLOY)
-    version = open_data(class_folders(tmp_path / "stripes", 3))
-    told: list[Any] = []
-    results = train_custom(archive, version, tmp_path / "model", report=told.append)
-    assert results["metrics"]["val_accuracy"] == 0.75
-    assert [one.get("loss") for one in told] == [0.5, None]
-    with CustomModel(tmp_path / "model") as model:
-        assert model.predict(Path("x.png")) == {"label": "across", "confidence": 0.5}
-        with pytest.raises(ModelError, match="bad picture"):
-            model.predict(Path("bad.png"))
-    with TestClient(CustomServer(tmp_path / "model").app()) as client:
-        picture = (tmp_path / "stripes/down/0.png").read_bytes()
-        assert client.get("/test").json() == {"result": "success"}
-        assert client.post("/detect_upload", content=picture).json()["label"] == "across"
-        assert (
-            client.post("/classify_upload", files={"files": ("a.png", picture)}).json()["confidence"] == 0.5
-        )
-        assert client.post("/detect_upload", content=b"text").status_code == 400
-        assert "a file" in client.post("/detect_upload", content=EMPTY_FORM, headers=FORM).json()["error"]
-    with zipfile.ZipFile(archive, "w") as made:
-        made.writestr("train.py", TRAIN)
-    with pytest.raises(UsageError, match="in one folder"):
-        train_custom(archive, version, tmp_path / "other")
+        autolabel_film(predictor, tmp_path / "film.mp4", tmp_path, every_s=1e-9)

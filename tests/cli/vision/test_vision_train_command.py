@@ -19,7 +19,7 @@ from train_interface import TrainCallback
 
 class MyTrain(TrainCallback):
     def onPreprocessing(self, labels, images, workspace_path, params):
-        self.count = len(labels)
+        self.count = len(images)
 
     def onTraining(self, monitor_handler):
         monitor_handler.updateTrainMetrics(1, 1, 0.5, 1)
@@ -92,5 +92,5 @@ def test_a_custom_model_is_trained_here(tmp_path: Path, capsys: pytest.CaptureFi
         str(tmp_path / "model"),
     ]
     assert call(["vision", "train", *words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["task"] == "custom"
+    assert json.loads(capsys.readouterr().out)["task"] == "classification"
     assert (tmp_path / "model/model/count").read_text() == "4"

@@ -51,7 +51,6 @@ def test_a_strategy_becomes_a_configuration() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"usage": "act"}, "actions in films"),
         ({"usage": "other"}, "usage must be"),
         ({"strategy": []}, None),
         ({"strategy": "x"}, "strategy must be an object"),

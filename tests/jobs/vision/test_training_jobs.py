@@ -149,18 +149,41 @@ def a_custom_model_trains(admin: httpx.Client) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("mine/train.py", CUSTOM_TRAIN)
-        archive.writestr("mine/deploy.py", "class MyDeploy: pass")
+        archive.writestr("mine/deploy.py", CUSTOM_DEPLOY)
     begun = admin.post(
         "/vision/trainings/custom",
         params={"dataset": "colours", "name": "mine", "params": '{"steps": 3}'},
         content=packed.getvalue(),
     )
     assert begun.status_code == 201, begun.text
-    assert (begun.json()["network"], begun.json()["model"]) == ("custom", None)
+    assert (begun.json()["network"], begun.json()["model"]) == ("custom", None)  # no model yet
     number = begun.json()["job"]["id"]
     done = ended(admin, number)
     assert done["state"] == "completed", (done["message"], admin.get(f"/jobs/{number}/logs").text[-2000:])
     assert "12 labelled pictures, process of its own: True" in admin.get(f"/jobs/{number}/logs").text
+    shown = admin.get(f"/vision/trainings/{number}").json()
+    assert (shown["model"], shown["score"], shown["task"]) == ("mine@1", 0.75, "classification")
+    served = admin.post("/vision/models/mine@1/deploy", json={})
+    assert served.status_code == 201, served.text
+    name = served.json()["name"]
+    answer = predicted(admin, name, picture(BLUE, 7))
+    assert answer["classified"] == [{"label": "blue", "confidence": 0.5}]
+    home = admin.base_url.copy_with(path="/api")
+    (webapi,) = [one for one in admin.get(f"{home}/webapis").json() if one["name"] == name]
+    asked = admin.post(
+        f"{home}/dlapis/{webapi['_id']}",
+        files={"files": ("a.png", picture(RED, 8))},
+        data={"containHeatMap": "true"},
+    ).json()
+    assert (asked["classified"][0]["label"], asked["heatmap"]) == ("red", "seen")
+    packed_model = admin.get(f"{home}/trained-models/{webapi['trained_model_id']}/export").content
+    files = {"files": ("again.zip", packed_model, "application/zip")}
+    again = admin.post(f"{home}/trained-models/import", files=files, data={"name": "again"})
+    assert again.status_code == 201, again.text
+    assert (again.json()["nn_arch"], again.json()["name"]) == ("custom", "again")
+    labelling = admin.post("/vision/datasets/colours/autolabel", json={"model": "mine", "confidence": 0.3})
+    assert ended(admin, labelling.json()["job"]["id"])["state"] == "completed"
+    admin.delete(f"/deployments/{name}")
 
 
 CUSTOM_TRAIN = """
@@ -170,16 +193,34 @@ from train_interface import TrainCallback
 
 class MyTrain(TrainCallback):
     def onPreprocessing(self, labels, images, workspace_path, params):
-        print(f"{len(labels)} labelled pictures, process of its own: {'torch' not in sys.modules}")
-        self.steps = params["steps"]
+        print(f"{len(images)} labelled pictures, process of its own: {'torch' not in sys.modules}")
+        self.steps, self.labels = params["steps"], labels
 
     def onTraining(self, monitor_handler):
         for step in range(1, self.steps + 1):
             monitor_handler.updateTrainMetrics(step, self.steps, 1 / step, step)
+        monitor_handler.updateTestMetrics(self.steps, 0.75, 0.5, self.steps)
 
     def onCompleted(self, model_path):
         with open(os.path.join(model_path, "weights"), "w") as file:
             file.write("done")
+"""
+
+
+CUSTOM_DEPLOY = """
+import cv2
+
+class MyDeploy:
+    def onModelLoading(self, model_path, labels, workspace_path):
+        assert open(model_path + "/weights").read() == "done"
+        self.names = set(labels.values())
+
+    def onInference(self, image_url, params):
+        blue, _, red = cv2.imread(image_url).mean((0, 1))
+        name = "red" if red > blue else "blue"
+        assert name in self.names
+        found = {"label": name, "confidence": 0.5}
+        return found | ({"heatmap": "seen"} if params["heatmap"] == "true" else {})
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,14 +46,16 @@ def command(
 
     DATA is a data set, or a film, of which frames become pictures.
     """
+    from weft.vision.custom.predictor import open_predictor
     from weft.vision.films.probing import FILM_SUFFIXES
     from weft.vision.formats.writing import write
     from weft.vision.inference.autolabel import autolabel, autolabel_film
-    from weft.vision.inference.predictor import Predictor
     from weft.vision.opening import open_data
 
-    predictor = Predictor(model)
-    with tempfile.TemporaryDirectory(prefix="weft-frames-") as frames:
+    with (
+        closing(open_predictor(model)) as predictor,
+        tempfile.TemporaryDirectory(prefix="weft-frames-") as frames,
+    ):
         if Path(data).suffix.lower() in FILM_SUFFIXES and Path(data).is_file():
             version = autolabel_film(predictor, Path(data), Path(frames), every_s=every, threshold=threshold)
             made = {one.id: one for one in version.pictures}

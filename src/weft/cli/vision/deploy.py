@@ -62,7 +62,9 @@ def command(
     if (folder / "custom.json").is_file():
         from weft.vision.custom.serving import serve_custom
 
-        serve_custom(folder, host, port, click.echo)
+        serve_custom(
+            folder, host, port, lambda address: click.echo(f"{folder.name}: {address}/detect_upload")
+        )
         return
     from weft.cli.models.serve import command as serve
 

@@ -25,7 +25,9 @@ UPLOAD_S = 600.0  # that a custom model's zip may take to be sent
 @click.option(
     "--data", type=Text(), metavar="DATA", help="A folder, a zip, or NAME@VERSION; wins over the file's."
 )
-@click.option("--task", type=click.Choice(["classification", "detection", "segmentation", "anomaly"]))
+@click.option(
+    "--task", type=click.Choice(["classification", "detection", "segmentation", "anomaly", "action"])
+)
 @click.option("--model", type=Text(), help="One of `weft vision architectures`.")
 @click.option("--epochs", type=Real(0, 1e6), help="Passes over the training pictures.")
 @click.option("--minutes", type=Real(above=0, most=1e5), help="Be done by then, at the speed that is seen.")
@@ -66,6 +68,9 @@ def command(
 
     if config is None and data is None:
         raise UsageError("a training must have a CONFIG or --data, got neither; write --data flowers/")
+    if task == "action":
+        train_films(data, folder, as_json)
+        return
     settings = read_config(config) if config is not None else VisionConfig()
     settings = replace(settings, data=data or settings.data, task=task or settings.task)
     if model is not None:
@@ -110,6 +115,28 @@ def command(
     else:
         click.echo(summary(trained.results))
         click.echo(f"{'model':<14} {folder}")
+
+
+def train_films(data: str | None, folder: Path, as_json: bool) -> None:
+    """Train on actions that a table marks in films."""
+    from weft.vision.actions.reading import read_marks
+    from weft.vision.actions.training import train_actions
+
+    if data is None or Path(data).suffix.lower() != ".csv":
+        raise UsageError(
+            f"--data must be a CSV with film, action, start and end for actions, got {data}; write one beside the films"
+        )
+
+    def report(values: Mapping[str, Any]) -> None:
+        click.echo(f"{values['step']} of {values['total']} films read", err=True)
+
+    results = train_actions(read_marks(Path(data)), folder, name=folder.name, report=report)
+    if as_json:
+        click.echo(json.dumps({**results, "folder": str(folder)}))
+        return
+    score = results["score"]["value"]
+    click.echo(f"{'accuracy':<14} {'not judged' if score is None else f'{score:.3f}'}")
+    click.echo(f"{'model':<14} {folder}")
 
 
 def begin_on_service(url: str, settings: VisionConfig, custom: Path | None, as_json: bool) -> None:

@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +25,10 @@ import sqlalchemy as sa
 
 from weft.errors import ModelError, UsageError
 from weft.files import write_whole
+from weft.jobs.data.custom_server import spawn_custom
 from weft.jobs.data.serving import ServingFigures, figures_by_version, parse_figures, serve_command
 from weft.jobs.service.attempts.processes import is_alive, started_ticks
+from weft.jobs.service.attempts.system_user import SystemUser
 from weft.jobs.store.data_tables import deployment
 from weft.jobs.store.database import Database
 from weft.jobs.store.events import add_audit, add_event, now_ms
@@ -36,6 +39,13 @@ LONGEST_WAIT_S = 60.0  # between two starts of a server that ends
 READY_S = 60.0  # in which a server must answer
 STOP_S = 10.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}")
+
+
+RunAs = Callable[[int, str], Awaitable[SystemUser | None]]  # of an account: its number and name
+
+
+async def _as_the_service(user_id: int, user_name: str) -> SystemUser | None:
+    return None
 
 
 class DeploymentNotFound(UsageError, LookupError):  # noqa: N818  (the name of the answer: 404)
@@ -82,6 +92,7 @@ class Deployments:
 
     def __init__(self, database: Database, folder: Path, store: Store) -> None:
         self._database, self._folder, self._store = database, folder, store
+        self.run_as: RunAs = _as_the_service  # whom somebody's own code runs as
         self._failures: dict[int, int] = {}
         self._not_before: dict[int, float] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -154,7 +165,12 @@ class Deployments:
     async def _turn_to(self, known: Deployment, version: int, previous: tuple[int, ...]) -> None:
         if version == known.version and known.state in ("starting", "running"):
             return
-        state = known.state if known.state == "running" and known.is_alive else "starting"
+        follows = known.state == "running" and known.is_alive
+        if follows and any(self._is_custom(known, one) for one in (known.version, version)):
+            follows = False  # such a server has one version for its life
+            await self._end(known)
+            await self._change(known.id, port=None, pid=None, pid_started=None)
+        state = "running" if follows else "starting"
         kept = msgspec.json.encode([one for one in previous if one != version][-50:]).decode()
         self._not_before.pop(known.id, None)
         await self._change(known.id, version=version, previous=kept, state=state, message=None)
@@ -277,15 +293,33 @@ class Deployments:
                 known.id, state="failed", message=message, port=None, pid=None, pid_started=None
             )
             return
-        process = await asyncio.to_thread(self._spawn, known)
+        try:
+            user = await self.run_as(known.user_id, known.user_name)
+            process = await asyncio.to_thread(self._spawn, known, user)
+        except (UsageError, ModelError) as error:
+            self._not_before[known.id] = now + LONGEST_WAIT_S
+            await self._change(known.id, state="failed", message=str(error))
+            return
         self._children[known.id] = process
         ticks = started_ticks(process.pid)
         await self._change(known.id, state="starting", pid=process.pid, pid_started=ticks, port=None)
 
-    def _spawn(self, known: Deployment) -> subprocess.Popen[bytes]:
+    def _is_custom(self, known: Deployment, version: int) -> bool:
+        """Return whether a version is somebody's own code."""
+        try:
+            return self._store.resolve(f"{known.model}@{version}").is_custom
+        except ModelError:
+            return False
+
+    def _spawn(self, known: Deployment, user: SystemUser | None) -> subprocess.Popen[bytes]:
         home = self._ready_file(known).parent
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._ready_file(known).unlink(missing_ok=True)
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("WEFT_", "MLFLOW_"))}
+        entry = self._store.resolve(f"{known.model}@{known.version}")
+        if entry.is_custom:
+            self._store.verify(entry)
+            return spawn_custom(entry.path, self._ready_file(known), self._log_file(known), env, user)
         command = serve_command(
             sys.executable,
             store=self._store.folder,
@@ -293,7 +327,6 @@ class Deployments:
             alias=known.alias,
             ready_file=self._ready_file(known),
         )
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("WEFT_", "MLFLOW_"))}
         with self._log_file(known).open("wb") as log:
             return subprocess.Popen(
                 command,

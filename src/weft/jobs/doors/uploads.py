@@ -27,6 +27,7 @@ from weft.jobs.doors.access import DoorError
 
 MOST_PARTS = 20
 MOST_UPLOAD_BYTES = MOST_BYTES + (4 << 20)
+MOST_FIELD_BYTES = 16 << 20  # of a field that was sent as a file
 MOST_TEXT_BYTES = 128 << 20  # of a part without a file name, which is held in memory
 
 
@@ -75,9 +76,15 @@ class UploadedForm:
 
 @asynccontextmanager
 async def read_upload(
-    request: Request, most_bytes: int = MOST_UPLOAD_BYTES, most_files: int = 1000
+    request: Request,
+    most_bytes: int = MOST_UPLOAD_BYTES,
+    most_files: int = 1000,
+    texts: frozenset[str] = frozenset(),
 ) -> AsyncIterator[UploadedForm]:
-    """Yield a form whose files have names, many of which may share a field."""
+    """Yield a form whose files have names, many of which may share a field.
+
+    The fields `texts` are text also where a client sends them as files.
+    """
     kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
         raise DoorError(
@@ -97,10 +104,13 @@ async def read_upload(
     try:
         files = [
             (value.filename or "", value.file)
-            for _, value in form.multi_items()
-            if isinstance(value, UploadFile)
+            for name, value in form.multi_items()
+            if isinstance(value, UploadFile) and name not in texts
         ]
         fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+        for name, value in form.multi_items():
+            if isinstance(value, UploadFile) and name in texts:
+                fields[name] = (await value.read(MOST_FIELD_BYTES)).decode(errors="replace")
         yield UploadedForm(fields, tuple(files))
     finally:
         await form.close()

@@ -76,6 +76,7 @@ class JobService:
         self.variables = ServiceVariables(config.folder, database)
         self.attempts.sources.append(self.variables.of)
         self.data = DataParts(database, config.folder)
+        self.data.deployments.run_as = self.owners.of
         self.attempts.sources.append(self.data.bring)
         self.vision = VisionParts(database, config.folder)
         self.attempts.sinks.append(self.data.carry)

@@ -19,6 +19,16 @@ def film_frames(outputs: Path) -> tuple[dict[str, Any], ...]:
         return ()
 
 
+def film_actions(outputs: Path) -> tuple[dict[str, Any], ...]:
+    """Return the actions that were found, if it was a model of actions that looked."""
+    path = outputs / FRAMES
+    try:
+        found = {} if path.is_symlink() else json.loads(path.read_bytes())
+        return tuple(one for one in found.get("actions", ()) if isinstance(one, dict))
+    except (OSError, ValueError, AttributeError):
+        return ()
+
+
 def captioned_film(outputs: Path) -> Path | None:
     """Return the film that came out, if it is a plain file."""
     path = outputs / CAPTIONED

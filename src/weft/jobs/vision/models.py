@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import sqlalchemy as sa
 
 from weft.errors import UsageError
+from weft.files import write_whole
 from weft.jobs.data.models import ModelShelf, models_of_job
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.store.database import Database
@@ -26,7 +27,7 @@ from weft.jobs.store.events import add_event, now_ms
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.tables import user as user_table
 from weft.jobs.store.vision_tables import vision_model
-from weft.jobs.vision.trainings import MODEL_FOLDER, TAG, TRAINING, model_name
+from weft.jobs.vision.trainings import CUSTOM_NETWORK, MODEL_FOLDER, TAG, TRAINING, model_name
 
 if TYPE_CHECKING:
     from weft.vision.inference.predictor import ModelFolder
@@ -96,6 +97,8 @@ class TrainedModels:
         """Take a model from a zip of `weft vision export`, or of another service, into the store."""
         with tempfile.TemporaryDirectory(prefix="weft-model-") as place:
             folder = Path(place)
+            if await asyncio.to_thread(_is_custom, archive):
+                return await self._bring_in_custom(archive, user_id, name)
             about = await asyncio.to_thread(_unpacked, archive, folder)
             named = model_name(name or about.name)
             entry = await asyncio.to_thread(self._shelf.store.push, folder / "model.onnx", named)
@@ -108,6 +111,19 @@ class TrainedModels:
             "dataset_name": str(data.get("name", ""))[:100],
             "dataset_version": str(data["number"]) if isinstance(data.get("number"), int) else "0",
         }
+        await self._database.write(lambda c: _add(c, None, user_id, tags, entry.name, entry.version, results))
+        return await self.find(f"{entry.name}@{entry.version}")
+
+    async def _bring_in_custom(self, archive: Path, user_id: int, name: str) -> PictureModel:
+        """Take a packed custom model into the store; its code runs when somebody deploys it."""
+        entry = await asyncio.to_thread(self._shelf.store.push, archive, model_name(name or "custom"))
+        card = entry.card
+        task = "detection" if card.task == "detect" else "classification"
+        results = {"task": task, "classes": list(card.labels)}
+        home = self.folder(entry.name, entry.version)
+        home.mkdir(0o700, parents=True, exist_ok=True)
+        write_whole(home / RESULTS, json.dumps(results))
+        tags = {"task": task, "network": CUSTOM_NETWORK}
         await self._database.write(lambda c: _add(c, None, user_id, tags, entry.name, entry.version, results))
         return await self.find(f"{entry.name}@{entry.version}")
 
@@ -223,6 +239,12 @@ def _plain_files(source: Path) -> Iterator[tuple[Path, str]]:
 
 def _is(model: str, version: int) -> sa.ColumnElement[bool]:
     return (vision_model.c.model == model) & (vision_model.c.version == version)
+
+
+def _is_custom(archive: Path) -> bool:
+    from weft.vision.custom.running import is_packed
+
+    return is_packed(archive)
 
 
 def _unpacked(archive: Path, folder: Path) -> ModelFolder:

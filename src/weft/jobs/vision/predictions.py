@@ -63,6 +63,27 @@ def shaped(answer: Any) -> dict[str, Any]:
     return {"outputs": answer}
 
 
+def with_run_lengths(answer: Mapping[str, Any], picture: bytes) -> dict[str, Any]:
+    """Return an answer whose outlined objects also have their mask in run lengths, as COCO packs them. Blocks."""
+    from weft.vision.geometry import encode_mask, pack_counts, rasterise
+    from weft.vision.pictures import read_header
+
+    found = answer.get("detections")
+    if not found:
+        return dict(answer)
+    header = read_header(picture)
+    size = (header.width, header.height)
+
+    def shown(one: Mapping[str, Any]) -> dict[str, Any]:
+        rings = one.get("polygons")
+        if not rings:
+            return dict(one)
+        mask = encode_mask(rasterise(rings, *size))
+        return {**one, "rle": {"size": [size[1], size[0]], "counts": pack_counts(mask.counts)}}
+
+    return {**answer, "detections": [shown(one) for one in found]}
+
+
 def _others(answer: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in answer.items() if key != name}
 

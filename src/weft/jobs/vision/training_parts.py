@@ -118,7 +118,7 @@ class TrainingParts:
         names = ("results.json", "config.json", "card.json")
         found = {f"model/{name}": (home / name).read_bytes() for name in names if (home / name).is_file()}
         entry = self._data.models.find(model.reference)
-        found["model/model.onnx"] = entry.path.read_bytes()
+        found[f"model/{entry.path.name}"] = entry.path.read_bytes()
         for record in entry.record.files[1:]:  # weights outside the graph, which names them
             found[f"model/{record.name}"] = (entry.path.parent / record.name).read_bytes()
         return found

@@ -58,7 +58,7 @@ def training_spec(asked: TrainingRequest) -> JobSpec:
     }
     if asked.project_id is not None:
         tags["vision_project"] = str(asked.project_id)
-    own = asked.network == CUSTOM_NETWORK  # which makes no ONNX file
+    own = asked.network == CUSTOM_NETWORK  # whose model is its code
     return JobSpec(
         run=("-m", WORKER, "custom" if own else "train", DOCUMENT),
         name=asked.name,
@@ -68,7 +68,7 @@ def training_spec(asked: TrainingRequest) -> JobSpec:
         data={"pictures": asked.data.place},
         tags=tags,
         queue=QueueSpec(priority=asked.priority),
-        export=None if own else ExportSpec(model=asked.name, path=f"{MODEL_FOLDER}/model.onnx"),
+        export=ExportSpec(model=asked.name, path=f"{MODEL_FOLDER}/{'custom.zip' if own else 'model.onnx'}"),
     )
 
 

@@ -1,4 +1,4 @@
-"""The worker of jobs about pictures: `python -m weft.jobs.vision.worker train|custom|label|film request.json`.
+"""The worker of jobs about pictures: `python -m weft.jobs.vision.worker KIND request.json`.
 
 It runs where jobs run, under plain Python, several workers or an elastic run, and reads nothing but its own files: the
 request beside it, the folder of its data set, and for labelling the model that came along with the code.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +30,17 @@ def main(words: Sequence[str]) -> int:
     """Do what a request asks for; 2 if it cannot be understood."""
     try:
         kind, path = words
-        request = json.loads(Path(path).read_text())
-        data, outputs = Path(os.environ["WEFT_DATA_PICTURES"]), Path(os.environ["WEFT_OUTPUTS"])
+        request, work = json.loads(Path(path).read_text()), KINDS[kind]
+        data = Path(os.environ["WEFT_DATA_PICTURES"]) if kind != "actions" else Path()
+        outputs = Path(os.environ["WEFT_OUTPUTS"])
     except (ValueError, OSError, KeyError) as error:
         print(
-            f"weft: a worker must have train, custom, label or film, a request, data and outputs, got: {error!r}",
+            f"weft: a worker must have one of {', '.join(KINDS)}, a request, data and outputs, got: {error!r}",
             file=sys.stderr,
         )
         return 2
     try:
-        {"train": train, "custom": custom, "label": label, "film": film}[kind](request, data, outputs)
+        work(request, data, outputs)
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
@@ -73,20 +74,38 @@ def custom(request: dict[str, Any], data: Path, outputs: Path) -> None:
     version = opened(request, data)
     results = train_custom(Path(CUSTOM), version, folder, params=request["params"], report=job_report)
     about = {"name": version.name, "number": version.number, "digest": version.digest}
-    (folder / "results.json").write_text(
-        json.dumps({**results, "classes": [*version.categories, *version.labels], "data": about})
-    )
+    (folder / "results.json").write_text(json.dumps({**results, "data": about}))
+
+
+def actions(request: dict[str, Any], data: Path, outputs: Path) -> None:
+    """Train on the actions that a request marks in films; the model's folder is `model` among the outputs."""
+    from weft.jobs.data.staging import variable_of
+    from weft.vision.actions.clips import MarkedAction
+    from weft.vision.actions.training import train_actions
+    from weft.vision.training.run import job_report
+
+    films = {
+        name: next(path for path in sorted(Path(os.environ[variable_of(name)]).iterdir()) if path.is_file())
+        for name in {one["film"] for one in request["marks"]}
+    }
+    marked = [
+        MarkedAction(films[one["film"]], one["label"], one["start_s"], one["end_s"])
+        for one in request["marks"]
+    ]
+    folder = outputs / "model"
+    results = train_actions(marked, folder, name=request["name"], report=job_report)
+    (folder / "results.json").write_text(json.dumps({**results, "data": request["version"]}))
 
 
 def label(request: dict[str, Any], data: Path, outputs: Path) -> None:
     """Write what a model finds in pictures, a line for each, shared out among the workers."""
     import weft
-    from weft.vision.inference import Predictor
+    from weft.vision.custom.predictor import open_predictor
 
     wanted = set(request["files"])
     rank, workers = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     pictures = [one for one in opened(request, data).pictures if one.id in wanted][rank::workers]
-    predictor = Predictor(Path("model"))
+    predictor = open_predictor(Path("model"))
     name = LABELS if workers == 1 else f"{rank}-{LABELS}"
     least = float(request["confidence"])
     with (outputs / name).open("w") as file:
@@ -100,8 +119,9 @@ def label(request: dict[str, Any], data: Path, outputs: Path) -> None:
 def film(request: dict[str, Any], data: Path, outputs: Path) -> None:
     """Write a film with what a model finds drawn in, and the same as data, frame by frame."""
     import weft
+    from weft.vision.actions.predictor import is_action_model
+    from weft.vision.custom.predictor import open_predictor
     from weft.vision.formats.documents import shape_document
-    from weft.vision.inference import Predictor
     from weft.vision.inference.film import caption_film
 
     source = next(path for path in sorted(data.iterdir()) if path.is_file())
@@ -110,8 +130,11 @@ def film(request: dict[str, Any], data: Path, outputs: Path) -> None:
         if done % 10 == 0 or done == total:
             weft.report(done / max(done, total, 1), f"{done} of {total} frames")
 
+    if is_action_model("model"):
+        _film_actions(request, source, outputs, progress)
+        return
     found = caption_film(
-        Predictor(Path("model")),
+        open_predictor(Path("model")),
         source,
         outputs / CAPTIONED,
         every=int(request["every"]),
@@ -126,8 +149,24 @@ def film(request: dict[str, Any], data: Path, outputs: Path) -> None:
         }
         for one in found
     ]
+    _write_frames(outputs, {"model": request["model"], "frames": frames})
+
+
+def _film_actions(
+    request: dict[str, Any], source: Path, outputs: Path, progress: Callable[[int, int], None]
+) -> None:
+    from weft.vision.actions.predictor import ActionPredictor
+    from weft.vision.inference.film import caption_actions
+
+    found = ActionPredictor("model").find(source, confidence=float(request["confidence"]))
+    caption_actions(found, source, outputs / CAPTIONED, progress=progress)
+    told = [asdict(one) for one in found]
+    _write_frames(outputs, {"model": request["model"], "frames": [], "actions": told})
+
+
+def _write_frames(outputs: Path, found: dict[str, Any]) -> None:
     part = outputs / f"{FRAMES}.part"
-    part.write_text(json.dumps({"model": request["model"], "frames": frames}))
+    part.write_text(json.dumps(found))
     part.replace(outputs / FRAMES)
 
 
@@ -150,6 +189,8 @@ def _line(picture: LabelledPicture, found: Prediction, least: float, model: str)
         )
     return {"id": picture.id, "shapes": [shape_document(replace(one, model=model)) for one in found.shapes]}
 
+
+KINDS = {"train": train, "custom": custom, "actions": actions, "label": label, "film": film}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -20,6 +20,7 @@ from weft.errors import ModelError
 LATEST = "latest"  # always the newest version
 LONGEST_NUMBER = 9  # digits of a version
 MODEL = "model.onnx"  # the first file of every version
+CUSTOM = "custom.zip"  # or this alone: a model that is somebody's own code, see `custom.py`
 CHANGES_KEPT = 1000  # of the aliases of a name: a catalogue stays small
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
@@ -207,6 +208,8 @@ def check_alias(alias: str) -> None:
 
 def check_files(files: Sequence[StoredFile]) -> None:
     """Check the names of a version's files: the model first, then weights that `pull` may write beside it."""
+    if len(files) == 1 and files[0].name == CUSTOM:
+        return
     if not files or files[0].name != MODEL:
         raise ModelError(f"a version must begin with {MODEL}, got {files[0].name if files else 'no file'}")
     for file in files[1:]:

@@ -10,14 +10,15 @@ from typing import Any
 
 from weft.files import data_folder
 from weft.serve.card import Card, read_card
-from weft.serve.store.catalogue import VersionRecord
+from weft.serve.store.catalogue import CUSTOM, VersionRecord
+from weft.serve.store.custom import custom_card
 
 
 @dataclass(frozen=True)
 class Entry:
     """One version of a model in a store."""
 
-    path: Path  # the ONNX file; weights that lie outside it are beside it
+    path: Path  # the ONNX file, with weights that lie outside it beside it; or the zip of a custom model
     name: str
     version: int
     aliases: tuple[str, ...]
@@ -37,7 +38,12 @@ class Entry:
 
     @cached_property
     def card(self) -> Card:
-        return read_card(self.path)
+        return custom_card(self.path) if self.is_custom else read_card(self.path)
+
+    @property
+    def is_custom(self) -> bool:
+        """Return whether the model is somebody's own code, and no graph."""
+        return self.path.name == CUSTOM
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -26,6 +26,7 @@ from weft.files import drafting, locked
 from weft.serve.card import read_card
 from weft.serve.onnx_file import external_files
 from weft.serve.store.catalogue import (
+    CUSTOM,
     LATEST,
     MODEL,
     AliasChange,
@@ -38,6 +39,7 @@ from weft.serve.store.catalogue import (
     split_reference,
 )
 from weft.serve.store.copying import checksum, copy, sync
+from weft.serve.store.custom import custom_card, is_custom
 from weft.serve.store.entry import Entry, default_store
 
 CATALOGUE = "catalogue.json"
@@ -114,7 +116,7 @@ class Store:
         entry = self.resolve(reference)
         target = Path(to)
         if target.is_dir():
-            target = target / f"{entry.name}.onnx"
+            target = target / f"{entry.name}{entry.path.suffix}"
         if not target.absolute().parent.is_dir():
             raise ModelError(f"a model must be pulled into a folder that exists, got {target.parent}")
         # Weights keep their names: the model refers to them by these.
@@ -140,13 +142,15 @@ class Store:
     def push(
         self, path: str | os.PathLike[str], name: str | None = None, aliases: Sequence[str] = ()
     ) -> Entry:
-        """Keep a copy of an ONNX file as the next version of `name`, by default the name on its card."""
+        """Keep a copy of an ONNX file as the next version of `name`, by default the name on its card.
+
+        A zip is kept, too, if it is a trained custom model.
+        """
         source = Path(path)
-        names = (
-            source.name,
-            *external_files(source),
-        )  # before anything is made: it says what is no ONNX file
-        card = read_card(source)
+        custom = is_custom(source)
+        # Before anything is made: it says what is no ONNX file.
+        names = (source.name, *(() if custom else external_files(source)))
+        card = custom_card(source) if custom else read_card(source)
         name = name or card.name or source.stem
         check_name(name)
         for alias in aliases:
@@ -195,7 +199,7 @@ class Store:
     def _gather(self, draft: Path, source: Path, names: Sequence[str]) -> VersionRecord:
         files = []
         for number, file in enumerate(names):
-            kept = file if number else MODEL
+            kept = file if number else CUSTOM if is_custom(source) else MODEL
             if number:
                 check_weights_name(kept)
             try:
@@ -205,7 +209,8 @@ class Store:
                 raise ModelError(
                     f"{source} must have its weights beside it, got no {source.with_name(file)}"
                 ) from error
-        read_card(draft / MODEL)  # the source may have changed since it was looked at
+        # The source may have changed since it was looked at.
+        _ = custom_card(draft / CUSTOM) if is_custom(source) else read_card(draft / MODEL)
         sync(draft)
         return VersionRecord(tuple(files), _now())
 

@@ -16,12 +16,14 @@ from weft.errors import ModelError
 from weft.serve.card import Card
 from weft.vision.config.schema import VisionConfig
 from weft.vision.evaluation.boxes import OVERLAP
+from weft.vision.models.anomaly import AnomalyDetector
 from weft.vision.models.classifier import Classifier, view_logits
 from weft.vision.models.detector import Detector
 from weft.vision.pictures.rules import picture_rules
 
 FILE = "model.onnx"
 TOLERANCE = 1e-4  # between the file's answers and torch's
+DISTANCE_TOLERANCE = 1e-3  # of an anomaly model: roots of small differences
 HEAT_CLASSES = 200  # more classes have no heat maps in the file: each answer would be large
 LEAST_HEAT = 0.1  # evidence under which a map is not spread over 0..1: it would be noise
 NAMES = ("boxes", "scores", "coefficients", "prototypes")
@@ -46,6 +48,28 @@ class ServedClassifier(nn.Module):
         return answer
 
 
+class ServedAnomaly(nn.Module):
+    """An anomaly model that answers as a classifier of `normal` and `anomaly`, with its distances.
+
+    `score` is the picture's distance in times of the threshold, `patches` that of each patch.
+    """
+
+    def __init__(self, model: AnomalyDetector) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> dict[str, Tensor]:
+        score, patches = self.model(pixels)
+        sure = score / (1 + score)
+        heat = (patches / 2).clamp(0, 1)
+        return {
+            "probabilities": torch.stack([1 - sure, sure], -1),
+            "heat": torch.stack([torch.zeros_like(heat), heat], 1),
+            "score": score,
+            "patches": patches,
+        }
+
+
 class ServedDetector(nn.Module):
     """A detector that answers with boxes in pixels of its input and scores a class, cell by cell."""
 
@@ -68,14 +92,19 @@ def export_folder(
     return {"file": FILE, "largest_difference": found, "bytes": (folder / FILE).stat().st_size}
 
 
+def served_module(model: nn.Module, config: VisionConfig) -> nn.Module:
+    """Return a network as it is served."""
+    if isinstance(model, Detector):
+        return ServedDetector(model)
+    return ServedAnomaly(model) if isinstance(model, AnomalyDetector) else ServedClassifier(model, config)
+
+
 def export_onnx(model: nn.Module, config: VisionConfig, classes: tuple[str, ...], path: Path) -> float:
     """Write the file and return its largest difference from torch."""
     from weft.serve.export.api import export
 
     detects = isinstance(model, Detector)
-    served: nn.Module = (
-        ServedDetector(model) if isinstance(model, Detector) else ServedClassifier(model, config)
-    )
+    served = served_module(model, config)
     card = Card(
         name=config.name,
         task="detect" if detects else "classify",
@@ -94,6 +123,6 @@ def export_onnx(model: nn.Module, config: VisionConfig, classes: tuple[str, ...]
             card=card,
             batches=(1, 2),
             rtol=1e-5 if detects else 0.0,
-            atol=TOLERANCE,
+            atol=DISTANCE_TOLERANCE if isinstance(model, AnomalyDetector) else TOLERANCE,
         )
     return done.parity.largest

@@ -162,7 +162,16 @@ class _Places:
             for picture in pictures_below(self._folder):
                 self._by_name[picture.name].append(picture)
         found = self._by_name.get(relative.name, [])
+        if len(found) > 1:  # as in train2017 and val2017, beside instances_train2017.json
+            found = [place for place in found if self._is_near(place, path, split)]
         return found[0] if len(found) == 1 else None
+
+    def _is_near(self, place: Path, path: Path, split: Split | None) -> bool:
+        """Return whether a picture lies in a folder that a file of labels is named after, or in that of its split."""
+        homes = place.parent.relative_to(self._folder)
+        if any(part.lower() in path.stem.lower() for part in homes.parts):
+            return True
+        return split is not None and _split(homes / "any") == split
 
 
 def _words_of(split: Split | None) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weft.vision.inference.predictor import Predictor
+from weft.vision.inference.predictor import PicturePredictor
 from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape
 from weft.vision.splits import split_by_content
 
@@ -36,7 +36,7 @@ def is_unlabelled(picture: LabelledPicture, task: str | None) -> bool:
 
 
 def autolabel(
-    predictor: Predictor,
+    predictor: PicturePredictor,
     version: DatasetVersion,
     *,
     threshold: float | None = None,
@@ -57,7 +57,7 @@ def autolabel(
 
 
 def autolabel_film(
-    predictor: Predictor,
+    predictor: PicturePredictor,
     film: Path,
     folder: Path,
     *,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -64,12 +64,29 @@ def read_folder(folder: str | Path) -> ModelFolder:
     return ModelFolder(path, config, tuple(results["classes"]), results)
 
 
+class PicturePredictor(Protocol):
+    """A model that is asked for pictures: one of ours, or somebody's own code."""
+
+    classes: tuple[str, ...]
+
+    @property
+    def config(self) -> VisionConfig: ...
+
+    @property
+    def threshold(self) -> float: ...
+
+    def predict(
+        self, pictures: Iterable[Path | bytes | Array], *, confidence: float | None = None
+    ) -> list[Prediction]: ...
+
+
 class Predictor:
     """A loaded model. It may be asked by one thread at a time."""
 
     def __init__(self, folder: str | Path, *, device: str | None = None, threads: int | None = None) -> None:
         self.model = read_folder(folder)
-        self.config, self.classes = self.model.config, self.model.classes
+        self.config: VisionConfig = self.model.config
+        self.classes: tuple[str, ...] = self.model.classes
         self._name = self.model.name
         self._net: Any = None
         self._session: Any = None
@@ -78,6 +95,10 @@ class Predictor:
             self._session = _session(file, threads)
         if self._session is None:
             self._net, self._device = load_network(self.model, device)
+
+    def close(self) -> None:
+        """Let go of the model; nothing of it outlives the object."""
+        self._net = self._session = None
 
     @property
     def threshold(self) -> float:
@@ -101,8 +122,8 @@ class Predictor:
         row, geometry = self._fitted(picture)
         outputs = self._outputs(row)
         if self.config.task == "anomaly":
-            score = float(outputs[0][0])
-            spots = _placed(_enlarged(np.clip(outputs[1][0] / 2, 0, 1), row.shape[-2:]), geometry)
+            score = float(outputs[2][0])
+            spots = _placed(_enlarged(np.clip(outputs[3][0] / 2, 0, 1), row.shape[-2:]), geometry)
             names = ("anomaly", "normal") if score > 1 else ("normal", "anomaly")
             sure = score / (1 + score)
             high, low = (sure, 1 - sure) if score > 1 else (1 - sure, sure)
@@ -230,9 +251,8 @@ def load_network(model: ModelFolder, device: str | None = None) -> tuple[Any, An
     import torch
     from safetensors.torch import load_file
 
-    from weft.vision.export.onnx import ServedClassifier, ServedDetector
+    from weft.vision.export.onnx import served_module
     from weft.vision.models.building import build_model
-    from weft.vision.models.detector import Detector
 
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if model.config.task == "anomaly":
@@ -241,9 +261,8 @@ def load_network(model: ModelFolder, device: str | None = None) -> tuple[Any, An
         state = load_file(model.folder / "weights.safetensors")
         detector = AnomalyDetector(len(state["memory"]))
         detector.load_state_dict(state)
-        return detector.to(place).eval(), place
+        return served_module(detector, model.config).to(place).eval(), place
     masks = model.config.task == "segmentation"
     net = build_model(model.config.network, len(model.classes), masks=masks, load=False)
     net.load_state_dict(load_file(model.folder / "weights.safetensors"))
-    served = ServedDetector(net) if isinstance(net, Detector) else ServedClassifier(net, model.config)
-    return served.to(place).eval(), place
+    return served_module(net, model.config).to(place).eval(), place

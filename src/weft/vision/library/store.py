@@ -10,13 +10,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from weft.errors import PictureError
-from weft.vision.library.tables import metadata, schema
+from weft.vision.library.tables import action, metadata, schema, setting
 
 BUSY_MS = 60_000  # for which SQLite waits for another process's write
 _WRITE_LOCK = 0x77656676  # PostgreSQL's advisory lock of those who write
 Step = Callable[[sa.Connection], None]
 # Steps from the tables of one release to those of the next; tables that are made anew have taken all of them.
-STEPS: tuple[Step, ...] = ()
+STEPS: tuple[Step, ...] = (lambda connection: metadata.create_all(connection, [setting, action]),)
 
 
 class LibraryStore:

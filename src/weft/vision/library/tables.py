@@ -146,6 +146,28 @@ opinion = Table(  # where a model disagrees with people
     Column("text", Text, nullable=False),
     Column("revision", Integer, nullable=False),  # of the labels that it is about
 )
+setting = Table(  # what clients of other products keep with a data set: JSON by name
+    "vision_setting",
+    metadata,
+    _dataset_id(primary_key=True),
+    Column("name", String(40), primary_key=True),
+    Column("text", Text, nullable=False),
+)
+action = Table(  # what happens in a film, from a moment to another
+    "vision_action",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    _dataset_id(),
+    Column("file_number", _NUMBER, ForeignKey("vision_file.number", ondelete="CASCADE"), nullable=False),
+    Column("label", String(64), nullable=False),
+    Column("start_s", Float, nullable=False),
+    Column("end_s", Float, nullable=False),
+    Column("confidence", Float),  # of the model that made it; none: a person did
+    Column("model", String(200)),
+    Column("created_ms", BigInteger, nullable=False),
+    Index(None, "dataset_id", "label"),
+    Index(None, "file_number"),
+)
 task = Table(
     "vision_task",
     metadata,

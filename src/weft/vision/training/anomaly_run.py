@@ -34,10 +34,12 @@ def is_normal(picture: LabelledPicture) -> bool:
 
 
 def train_anomaly(
-    config: VisionConfig, version: DatasetVersion, folder: Path, report: Report
+    config: VisionConfig, version: DatasetVersion, folder: Path, report: Report, *, export: bool = True
 ) -> TrainedModel:
     """Fit the memory on normal pictures of the training splits, judge it on the test split, write the model folder."""
     from safetensors.torch import save_file
+
+    from weft.vision.export.onnx import export_folder
 
     config = resolve(config, version)
     check_minimum(config, version)
@@ -78,6 +80,8 @@ def train_anomaly(
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     save_file(state, folder / WEIGHTS)
     write_json(folder / CONFIG, describe(config))
+    if export:
+        results["export"] = export_folder(model.cpu(), config, ("normal", "anomaly"), folder)
     write_json(folder / RESULTS, results)
     return TrainedModel(folder, config, ("normal", "anomaly"), results)
 

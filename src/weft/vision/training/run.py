@@ -44,7 +44,7 @@ def train(
     if task_of(config, version) == "anomaly":
         from weft.vision.training.anomaly_run import train_anomaly
 
-        return train_anomaly(config, version, Path(folder), report or job_report)
+        return train_anomaly(config, version, Path(folder), report or job_report, export=export)
     here = world or join_world()
     try:
         return _train(config, version, Path(folder), report or job_report, here, export=export)

@@ -47,3 +47,4 @@ class FilmInferenceDetail(FilmInference, frozen=True, kw_only=True):
     """
 
     frames: tuple[dict[str, Any], ...]
+    actions: tuple[dict[str, Any], ...] = ()  # of a model of actions: label, start_s, end_s, confidence

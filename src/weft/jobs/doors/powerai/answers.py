@@ -12,7 +12,13 @@ from weft.jobs.vision.models import PictureModel
 from weft.jobs.vision.projects import PictureProject
 from weft.vision.views import ShapeView, VisionDataset, VisionFile, VisionFileDetail, VisionTask
 
-USAGES = {"classification": "cic", "detection": "cod", "segmentation": "cod", "anomaly": "anomaly"}
+USAGES = {
+    "classification": "cic",
+    "detection": "cod",
+    "segmentation": "cod",
+    "anomaly": "anomaly",
+    "action": "act",
+}
 _STATES = {
     "held": "waiting",
     "queued": "waiting",
@@ -61,8 +67,8 @@ def dataset_json(found: VisionDataset, project: str | None = None) -> dict[str, 
     }
 
 
-def file_json(found: VisionFile) -> dict[str, Any]:
-    """Return a picture or a film."""
+def file_json(found: VisionFile, owner: str) -> dict[str, Any]:
+    """Return a picture or a film; its owner is that of its data set."""
     home = library_id(found.dataset)
     kind = "video" if found.kind == "film" else "image"
     name = f"{library_id(found.id)}.{found.name.rpartition('.')[2] or 'jpg'}"
@@ -74,6 +80,7 @@ def file_json(found: VisionFile) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "_id": library_id(found.id),
         "dataset_id": home,
+        "owner": owner,
         "file_type": kind,
         "file_name": name,
         "original_file_name": found.name,
@@ -90,7 +97,7 @@ def file_json(found: VisionFile) -> dict[str, Any]:
         "parent_id": library_id(found.parent) if found.parent is not None else None,
         "created_at": found.added_ms,
         "updated_at": found.updated_ms,
-        "thumbnail_path": f"/uploads/{home}/thumbnails/{name}",
+        "thumbnail_path": f"/uploads/{owner or '-'}/datasets/{home}/thumbnails/{name}",
     }
     if kind == "video":
         answer |= {"fps": found.frames_per_s, "duration": found.duration_s}
@@ -133,7 +140,7 @@ def training_json(
     points: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return a training; `points` are its newest metrics."""
-    number = numbered_id("dltask", job.id)
+    number, group = numbered_id("dltask", job.id), job.tags.get("vision_project", "")
     return {
         "_id": number,
         "task_id": number,
@@ -150,6 +157,7 @@ def training_json(
         "created_at": job.created_ms,
         "updated_at": job.ended_ms or job.started_ms or job.created_ms,
         "percent_complete": round(100 * (job.progress or 0.0)),
+        "project_group_id": numbered_id("project", int(group)) if group.isdecimal() else None,
         "trained_model_id": model_id(model) if model is not None else None,
         "status_data": list(points),
     }

@@ -66,7 +66,14 @@ class PowerAiPart:
             raise DoorError("forbidden", "a request must be of a user, got the token of a job")
         if writes:
             check_submitter(found)
+            request.state.writes = True
         return found
+
+    async def tell(self, request: Request) -> None:
+        """Tell those who look at a data set that a request has changed it."""
+        dataset = getattr(request.state, "dataset", None)
+        if dataset is not None and getattr(request.state, "writes", False):
+            await asyncio.to_thread(self.service.vision.changed, dataset)
 
     async def library(self, work: Callable[[Library], T]) -> T:
         """Do something with the library in a thread."""
@@ -84,16 +91,21 @@ async def body_of(request: Request) -> dict[str, Any]:
     if kind.startswith(("multipart/form-data", "application/x-www-form-urlencoded")):
         async with request.form(max_files=0) as form:
             return {name: value for name, value in form.multi_items() if isinstance(value, str)}
+    found = await json_of(request)
+    if not isinstance(found, dict):
+        raise DoorError("bad", "a body must be a JSON object, got another value")
+    return found
+
+
+async def json_of(request: Request) -> Any:
+    """Return the JSON value of a request, an empty object where there is no body."""
     data = await read_bounded(request, MOST_BODY_BYTES)
     if not data:
         return {}
     try:
-        found = msgspec.json.decode(data)
+        return msgspec.json.decode(data)
     except msgspec.DecodeError as error:
         raise DoorError("bad", f"a body must be JSON, got: {error}") from None
-    if not isinstance(found, dict):
-        raise DoorError("bad", "a body must be a JSON object, got another value")
-    return found
 
 
 def text_of(body: dict[str, Any], name: str, *, needed: bool = True) -> str:
@@ -115,13 +127,17 @@ def success(status: int = 200, **fields: Any) -> Response:
     return json_answer({**fields, "result": "success"}, status)
 
 
-def in_order(found: Sequence[dict[str, Any]], request: Request) -> list[dict[str, Any]]:
-    """Return a list sorted and cut as `sortby`, `skip` and `limit` ask."""
-    word, _, direction = request.query_params.get("sortby", "").strip().partition(" ")
+def in_order(found: Sequence[dict[str, Any]], request: Request, usual: int = 10_000) -> list[dict[str, Any]]:
+    """Return a list sorted and cut as `sortby` (fields with commas between, DESC for the largest first), `skip` and
+    `limit` ask; `usual` is the limit where there is none.
+    """
     items = list(found)
-    if word:
-        items.sort(key=lambda one: _sorted_by(one.get(word)), reverse=direction.strip().lower() == "desc")
-    skip, limit = whole(request, "skip", 0), whole(request, "limit", 10_000)
+    for part in reversed(request.query_params.get("sortby", "").split(",")):
+        word, _, direction = part.strip().partition(" ")
+        if word:
+            down = direction.strip().lower() == "desc"
+            items.sort(key=lambda one: _sorted_by(one.get(word)), reverse=down)
+    skip, limit = whole(request, "skip", 0), whole(request, "limit", usual)
     return items[skip : skip + limit]
 
 
@@ -180,7 +196,11 @@ def guarded(endpoint: Endpoint) -> Endpoint:
 
     async def answer(request: Request) -> Response:
         try:
-            return await endpoint(request)
+            answered = await endpoint(request)
+            part = getattr(endpoint, "__self__", None)
+            if isinstance(part, PowerAiPart):
+                await part.tell(request)
+            return answered
         except DoorError as error:
             return fault(error.kind, str(error))
         except _NOT_FOUND as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from weft.jobs.doors.access import Caller, DoorError
 from weft.jobs.doors.powerai.answers import dataset_json, file_json, task_json
@@ -17,6 +18,7 @@ from weft.jobs.doors.powerai.base import (
     PowerAiPart,
     body_of,
     both,
+    guarded,
     in_order,
     json_answer,
     seen_as,
@@ -24,8 +26,18 @@ from weft.jobs.doors.powerai.base import (
     text_of,
     whole,
 )
-from weft.jobs.doors.powerai.identities import library_id, missing, named_id, plain_id
+from weft.jobs.doors.powerai.identities import (
+    library_id,
+    missing,
+    named_id,
+    number_of,
+    numbered_id,
+    plain_id,
+)
+from weft.jobs.doors.powerai.labels.objects import described, shape_of
+from weft.jobs.doors.powerai.queries import library_query
 from weft.jobs.doors.uploads import read_upload
+from weft.jobs.vision.projects import find_project
 from weft.vision.views import VisionDataset, VisionFile
 
 if TYPE_CHECKING:
@@ -33,9 +45,15 @@ if TYPE_CHECKING:
 
 MOST_UPLOAD_BYTES = 8 << 30
 PAGE = 1000
+_ALL = 10_000_000  # files: more than a data set has
 FILMS = (".mp4", ".webm", ".ogg", ".ogv", ".mov", ".avi", ".mkv", ".m4v")
 _DATASET = "/datasets/{dataset}"
 _FILE = "/datasets/{dataset}/files/{file}"
+_UPLOADED = "/uploads/{owner}/datasets/{dataset}/{kind}/{name}"
+_TEXTS = frozenset(
+    {"user-metadata", "user_metadata", "labels", "upload_type"}
+)  # parts of an upload that describe its files
+_PROJECT = "project"  # a setting of a data set
 
 
 class DataPart(PowerAiPart):
@@ -58,18 +76,58 @@ class DataPart(PowerAiPart):
                 f"{_FILE}/action",
                 {"GET": self.file_action, "POST": self.file_action, "PUT": self.file_action},
             ),
-            *both("/uploads/{owner}/datasets/{dataset}/{kind}/{name}", {"GET": self.uploaded}),
+            *both(_UPLOADED, {"GET": self.uploaded}),
+            Route(_UPLOADED, guarded(self.uploaded), methods=["GET"]),  # the path that a file's answer names
         ]
 
     async def dataset(self, request: Request, caller: Caller) -> VisionDataset:
         """Return the data set of a path, if the caller may see it."""
         reference = plain_id(request.path_params["dataset"])
-        return await self.library(lambda library: library.dataset(reference, seen_as(caller)))
+        found = await self.library(lambda library: library.dataset(reference, seen_as(caller)))
+        request.state.dataset = found.id
+        return found
 
     async def list(self, request: Request) -> Response:
         caller = await self.caller(request)
-        found = await self.library(lambda library: library.datasets(seen_as(caller)))
-        return json_answer(in_order([dataset_json(one) for one in found], request))
+        seen = await self.library(lambda library: library.datasets(seen_as(caller)))
+        found = await self.shown(seen)
+        project = request.query_params.get("pg_id")
+        if project:
+            wanted = {numbered_id("project", number_of("project", one)) for one in project.split(",")}
+            found = [one for one in found if one["project_group_id"] in wanted]
+        return json_answer(in_order(found, request))
+
+    async def shown(self, found: Sequence[VisionDataset]) -> Sequence[dict[str, Any]]:
+        """Return data sets with the projects that they belong to."""
+
+        def read(library: Library) -> dict[str, Any]:
+            from weft.vision.library.settings import read_settings
+
+            with library.store.reading() as connection:
+                return read_settings(connection, [one.id for one in found], _PROJECT)
+
+        projects = await self.library(read)
+        return [
+            dataset_json(one, numbered_id("project", projects[one.id]) if one.id in projects else None)
+            for one in found
+        ]
+
+    async def _join(self, known: VisionDataset, body: dict[str, Any]) -> None:
+        """Put a data set into the project that a body names, or take it out of its own."""
+        if "project_group_id" not in body:
+            return
+        given = body["project_group_id"]
+        number = number_of("project", str(given)) if given else None
+        if number is not None:
+            await self._database.read(lambda c: find_project(c, number))
+
+        def write(library: Library) -> None:
+            from weft.vision.library.settings import write_setting
+
+            with library.store.writing() as connection:
+                write_setting(connection, known.id, _PROJECT, number)
+
+        await self.library(write)
 
     async def create(self, request: Request) -> Response:
         caller, body = await self.caller(request, writes=True), await body_of(request)
@@ -77,10 +135,12 @@ class DataPart(PowerAiPart):
         made = await self.library(
             lambda library: library.create(name, description=about, user=caller.user_name)
         )
-        return success(dataset_id=library_id(made.id), **dataset_json(made))
+        await self._join(made, body)
+        return success(dataset_id=library_id(made.id), **(await self.shown([made]))[0])
 
     async def show(self, request: Request) -> Response:
-        return json_answer(dataset_json(await self.dataset(request, await self.caller(request))))
+        found = await self.dataset(request, await self.caller(request))
+        return json_answer((await self.shown([found]))[0])
 
     async def change(self, request: Request) -> Response:
         caller, body = await self.caller(request, writes=True), await body_of(request)
@@ -89,7 +149,8 @@ class DataPart(PowerAiPart):
         changed = await self.library(
             lambda library: library.change(known.id, user=seen_as(caller), name=name, description=about)
         )
-        return success(**dataset_json(changed))
+        await self._join(changed, body)
+        return success(**(await self.shown([changed]))[0])
 
     async def remove(self, request: Request) -> Response:
         caller = await self.caller(request, writes=True)
@@ -106,7 +167,7 @@ class DataPart(PowerAiPart):
             made = await self.library(lambda library: library.clone(known.id, name, caller.user_name))
             return success(dataset_id=library_id(made.id))
         if action in ("autolabel", "auto_label"):
-            from weft.jobs.doors.powerai.labelling import begin_labelling
+            from weft.jobs.doors.powerai.labels.labelling import begin_labelling
 
             return await begin_labelling(self, caller, known, body)
         raise DoorError("bad", f"action must be clone or autolabel, got {action[:40]!r}")
@@ -144,26 +205,31 @@ class DataPart(PowerAiPart):
             "state": state,
             "category": names.get(category or ""),
             "parent": plain_id(parent) if parent else None,
-            "query": query.get("query", ""),
+            "query": library_query(query.get("query", "")),
         }
         skip, limit = whole(request, "skip", 0), whole(request, "limit", 100_000)
-        found = await self.library(
-            lambda library: _pages(library, known.id, wanted, skip + limit, seen_as(caller))
-        )
-        return json_answer([file_json(one) for one in found[skip : skip + limit]])
+        most = _ALL if query.get("sortby") else skip + limit
+        found = await self.library(lambda library: _pages(library, known.id, wanted, most, seen_as(caller)))
+        return json_answer(in_order([file_json(one, known.owner) for one in found], request, limit))
 
     async def upload(self, request: Request) -> Response:
         """Take pictures; films and zips are taken in the background where they are large."""
         caller = await self.caller(request, writes=True)
         known = await self.dataset(request, caller)
-        async with read_upload(request, MOST_UPLOAD_BYTES) as form:
+        async with read_upload(request, MOST_UPLOAD_BYTES, texts=_TEXTS) as form:
             if not form.files:
                 raise DoorError("bad", "an upload must have a part named files, got none; send a picture")
+            values, labels = described(form.fields)
             done = [await self._take(known, name, file, caller) for name, file in form.files]
         ids = [one["_id"] for one in done if "task_id" not in one]
+        await self._describe(known, ids, values, labels, caller)
         answer: dict[str, Any] = {"dataset_id": library_id(known.id), "file_ids": ids, "files": done}
         if ids:
             answer["file_id"] = ids[0]
+        answer["resultList"] = [
+            {"fileName": name, "file_id": one["_id"], "result": "success"}
+            for (name, _), one in zip(form.files, done, strict=True)
+        ]
         tasks = [one["task_id"] for one in done if "task_id" in one]
         return success(201, **answer, **({"task_ids": tasks} if tasks else {}))
 
@@ -182,7 +248,30 @@ class DataPart(PowerAiPart):
                 return library.add_film(known.id, draft, shown, user=user)
             return library.add(known.id, file.read(), shown, user=user)
 
-        return file_json(await self.library(add))
+        return file_json(await self.library(add), known.owner)
+
+    async def _describe(
+        self,
+        known: VisionDataset,
+        ids: Sequence[str],
+        values: dict[str, str],
+        labels: Sequence[dict[str, Any]],
+        caller: Caller,
+    ) -> None:
+        """Give uploaded files the keys and values, and the objects, that came with them."""
+        if not values and not labels:
+            return
+        shapes = [shape_of(known, one) for one in labels]
+
+        def write(library: Library) -> None:
+            for one in map(plain_id, ids):
+                if values:
+                    library.save_metadata(one, values, seen_as(caller))
+                if shapes:
+                    revision = library.file(one).revision
+                    library.save_labels(one, revision, shapes, user=seen_as(caller), by=caller.user_name)
+
+        await self.library(write)
 
     async def _import(self, known: VisionDataset, file: IO[bytes], user: str) -> dict[str, Any]:
         """Import a zip in the background; return the task."""
@@ -212,11 +301,14 @@ class DataPart(PowerAiPart):
         return success(202, dataset_id=library_id(made.id), task_id=task["_id"])
 
     async def file(self, request: Request) -> Response:
-        return json_answer(file_json(await self._file(request, await self.caller(request))))
+        caller = await self.caller(request)
+        found = await self._file(request, caller)
+        return json_answer(file_json(found, (await self.dataset(request, caller)).owner))
 
     async def _file(self, request: Request, caller: Caller) -> Any:
         number, home = plain_id(request.path_params["file"]), plain_id(request.path_params["dataset"])
         found = await self.library(lambda library: library.file(number, seen_as(caller)))
+        request.state.dataset = found.dataset
         if found.dataset != home and (await self.dataset(request, caller)).id != found.dataset:
             raise missing("file", request.path_params["file"])
         return found

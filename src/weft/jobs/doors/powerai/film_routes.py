@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute
@@ -21,7 +22,7 @@ from weft.jobs.spec.model import ResourceSpec
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.listing import JobFilter, list_jobs
 from weft.jobs.vision.beginning import FilmRequest, JobOwner, begin_film
-from weft.jobs.vision.films import captioned_film, film_frames
+from weft.jobs.vision.films import captioned_film, film_actions, film_frames
 from weft.jobs.vision.trainings import INFERENCE, TAG
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from weft.vision.views import VisionFile
 
 MOST_INFERENCES = 500
+LONGEST_WAIT_S, POLL_S = 600.0, 0.5  # of a request that waits for its results
 DATASET = "inferences"  # begins the name of the data set that keeps a user's films
 
 
@@ -62,6 +64,17 @@ class FilmPart(PowerAiPart):
         identity = numbered_id("dltask", number)
         return success(202, _id=identity, inference_id=identity, webAPIId=numbered_id("webapi", found.id))
 
+    async def waited_for(self, caller: Caller, begun: Response) -> Response:
+        """Return the answer of an inference when it has ended, or that it has begun if that takes too long."""
+        number = number_of("dltask", msgspec.json.decode(bytes(begun.body))["inference_id"])
+        until = asyncio.get_running_loop().time() + LONGEST_WAIT_S
+        while asyncio.get_running_loop().time() < until:
+            job = await self._database.read(lambda c: visible_job(c, caller, number))
+            if job.state in ENDED:
+                return await self._told(job)
+            await asyncio.sleep(POLL_S)
+        return begun
+
     async def inferences(self, request: Request) -> Response:
         caller = await self.caller(request)
         wanted = JobFilter(text=f"{TAG}={INFERENCE}", visible_to=caller.visible_to)
@@ -71,8 +84,22 @@ class FilmPart(PowerAiPart):
     async def inference(self, request: Request) -> Response:
         """Tell how far an inference is and, when it is done, what was seen in each frame."""
         job = await self._inference(request, await self.caller(request))
-        frames = await asyncio.to_thread(film_frames, self._outputs(job))
-        return json_answer({**film_json(job), "frames": frames})
+        return await self._told(job)
+
+    async def _told(self, job: StoredJob) -> Response:
+        """Return an inference with what was seen: frame by frame, or actions with their times."""
+        outputs = self._outputs(job)
+        frames = await asyncio.to_thread(film_frames, outputs)
+        actions = [
+            {
+                "label": one.get("label"),
+                "start_time": one.get("start_s"),
+                "end_time": one.get("end_s"),
+                "confidence": one.get("confidence"),
+            }
+            for one in await asyncio.to_thread(film_actions, outputs)
+        ]
+        return json_answer({**film_json(job), "frames": frames, "classified": actions})
 
     async def remove_inference(self, request: Request) -> Response:
         caller = await self.caller(request, writes=True)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from starlette.routing import BaseRoute
 
 from weft.jobs.doors.access import Authenticate
-from weft.jobs.doors.powerai.collection_routes import CollectionPart
 from weft.jobs.doors.powerai.data_routes import DataPart
-from weft.jobs.doors.powerai.label_routes import LabelPart
+from weft.jobs.doors.powerai.labels.action_routes import ActionPart
+from weft.jobs.doors.powerai.labels.collection_routes import CollectionPart
+from weft.jobs.doors.powerai.labels.label_routes import LabelPart
 from weft.jobs.doors.powerai.script_routes import ScriptPart
 from weft.jobs.doors.powerai.serving_routes import ServingPart
 from weft.jobs.doors.powerai.session_routes import SessionPart
@@ -18,7 +19,7 @@ from weft.jobs.doors.powerai.training_routes import TrainingPart
 if TYPE_CHECKING:
     from weft.jobs.service.service import JobService
 
-PARTS = (SessionPart, CollectionPart, DataPart, LabelPart, ScriptPart, TrainingPart, ServingPart)
+PARTS = (SessionPart, CollectionPart, ActionPart, DataPart, LabelPart, ScriptPart, TrainingPart, ServingPart)
 
 
 def powerai_routes(service: JobService, authenticate: Authenticate) -> list[BaseRoute]:

@@ -26,7 +26,9 @@ _SCRIPT = "/dnn-scripts/{script}"
 
 
 class ScriptPart(PowerAiPart):
-    """Zips of custom models, each its owner's; their code runs only in a training, as a job of who begins it."""
+    """Zips of custom models, each its owner's; their code runs in a training, as a job of who begins it, and in a
+    deployment, as who makes that.
+    """
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -79,7 +81,7 @@ class ScriptPart(PowerAiPart):
 
     async def _about(self, caller: Caller, text: str) -> dict[str, Any]:
         for one in await asyncio.to_thread(self._all, caller):
-            if text == one["_id"]:
+            if text in (one["_id"], one["name"]):
                 return one
         raise missing("dnn-script", text)
 

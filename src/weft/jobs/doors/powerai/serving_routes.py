@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from weft.errors import PictureError
+from weft.files import write_whole
 from weft.jobs.data.deployments import Deployment
 from weft.jobs.doors.access import Caller, DoorError, check_submitter
 from weft.jobs.doors.powerai.answers import deployment_json, inference_json, project_json
-from weft.jobs.doors.powerai.base import body_of, both, in_order, json_answer, share, success, text_of
+from weft.jobs.doors.powerai.base import (
+    body_of,
+    both,
+    in_order,
+    json_answer,
+    seen_as,
+    share,
+    success,
+    text_of,
+)
 from weft.jobs.doors.powerai.data_routes import FILMS
 from weft.jobs.doors.powerai.film_routes import FilmPart
-from weft.jobs.doors.powerai.identities import missing, number_of, numbered_id
+from weft.jobs.doors.powerai.identities import missing, number_of, numbered_id, plain_id
 from weft.jobs.doors.powerai.training_routes import TrainingPart
 from weft.jobs.doors.uploads import read_upload
 from weft.jobs.vision import projects
+from weft.jobs.vision.collecting import collect_picture
 from weft.jobs.vision.models import PictureModel, PictureModelNotFound
-from weft.jobs.vision.predictions import predict
+from weft.jobs.vision.predictions import predict, with_run_lengths
 from weft.jobs.vision.projects import PictureProject, choose_model, find_project, may_deploy
 from weft.jobs.vision.trainings import model_name
+from weft.vision.refusals import PicturesNotFoundError
 
 MOST_PICTURE_BYTES = 64 << 20
 MOST_FILM_BYTES = 4 << 30
@@ -60,6 +75,9 @@ class ServingPart(TrainingPart, FilmPart):
     async def webapis(self, request: Request) -> Response:
         await self.caller(request)
         found = [await self._shown(one) for one in await self.service.data.deployments.all()]
+        for name in ("usage", "status", "trained_model_id"):
+            if wanted := request.query_params.get(name):
+                found = [one for one in found if one[name] == wanted]
         return json_answer(in_order(found, request))
 
     async def _deployment(self, text: str) -> Deployment:
@@ -77,10 +95,13 @@ class ServingPart(TrainingPart, FilmPart):
     async def deploy(self, request: Request) -> Response:
         caller, body = await self.caller(request, writes=True), await body_of(request)
         model = await self.find_model(text_of(body, "trained_model_id"), caller)
-        return await self._deployed(caller, model, text_of(body, "name", needed=False))
+        return await self._deployed(caller, model, body)
 
-    async def _deployed(self, caller: Caller, model: PictureModel, name: str) -> Response:
+    async def _deployed(self, caller: Caller, model: PictureModel, body: dict[str, Any]) -> Response:
         """Serve a model, if its project lets it be served."""
+        name, into = text_of(body, "name", needed=False), body.get("save_inference")
+        if into:
+            saves = await self.library(lambda library: library.dataset(plain_id(str(into)), seen_as(caller)))
         project = model.project_id
         if project is not None:
             known = await self._database.read(lambda c: find_project(c, project))
@@ -98,7 +119,29 @@ class ServingPart(TrainingPart, FilmPart):
         made = await self.service.data.deployments.deploy(
             wanted, model.reference, user_id=caller.user_id, user_name=caller.user_name
         )
+        kept = self._saving_file(made)
+        if into:
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await asyncio.to_thread(write_whole, kept, saves.id)
+        elif "save_inference" in body:
+            kept.unlink(missing_ok=True)
         return success(202, webapi_id=numbered_id("webapi", made.id), **await self._shown(made))
+
+    def _saving_file(self, found: Deployment) -> Path:
+        """Return where it is kept which data set takes what a deployed model is shown."""
+        return self.service.folder / "deployments" / str(found.id) / "save-inference"
+
+    async def _save(self, found: Deployment, picture: bytes, answer: dict[str, Any], user: str) -> None:
+        """Take a picture, with what the model sees in it, into the data set that the deployment names."""
+        try:
+            into = await asyncio.to_thread(self._saving_file(found).read_text)
+        except OSError:
+            return
+        model = f"{found.model}@{found.version}"
+        with suppress(PicturesNotFoundError, PictureError):  # a data set that is gone takes nothing
+            await self.library(
+                lambda library: collect_picture(library, into, picture, answer, model, user=None, by=user)
+            )
 
     async def undeploy(self, request: Request) -> Response:
         caller = await self.caller(request, writes=True)
@@ -108,6 +151,7 @@ class ServingPart(TrainingPart, FilmPart):
                 "forbidden", f"{found.name} must be your own to be removed, got one of {found.user_name}"
             )
         await self.service.data.deployments.remove(found.name, user_name=caller.user_name)
+        self._saving_file(found).unlink(missing_ok=True)
         return success()
 
     # -- answers ------------------------------------------------------------------------------------------------------
@@ -126,21 +170,23 @@ class ServingPart(TrainingPart, FilmPart):
             if name.lower().endswith(FILMS):
                 check_submitter(caller)
                 confidence = share(form.fields.get("confthre", ""), "confthre", 0.5)
-                return await self.begin_on_film(caller, found, name, file, confidence)
+                begun = await self.begin_on_film(caller, found, name, file, confidence)
+                waits = {**request.query_params, **form.fields}.get("waitForResults", "").lower() == "true"
+                return await self.waited_for(caller, begun) if waits else begun
             if file.seek(0, 2) > MOST_PICTURE_BYTES:
                 raise DoorError(
                     "too-large", f"a picture must have at most {MOST_PICTURE_BYTES} bytes, got more"
                 )
             file.seek(0)
             picture, fields = file.read(), dict(form.fields)
-        return await self._answer(found, picture, name, {**request.query_params, **fields})
+        return await self._answer(found, picture, name, {**request.query_params, **fields}, caller)
 
     async def infer_url(self, request: Request) -> Response:
         """Show a picture at a public address to a deployed model."""
         from weft.serve.server.pictures.fetching import fetch
         from weft.serve.server.refusal import RefusalError
 
-        await self.caller(request)
+        caller = await self.caller(request)
         found, url = (
             await self._deployment(request.path_params["webapi"]),
             request.query_params.get("imageUrl", ""),
@@ -151,14 +197,17 @@ class ServingPart(TrainingPart, FilmPart):
             picture = await asyncio.to_thread(fetch, url, MOST_PICTURE_BYTES)
         except RefusalError as error:
             raise DoorError("bad", str(error)) from None
-        return await self._answer(found, picture, url, dict(request.query_params))
+        return await self._answer(found, picture, url, dict(request.query_params), caller)
 
-    async def _answer(self, found: Deployment, picture: bytes, image: str, asked: dict[str, str]) -> Response:
+    async def _answer(
+        self, found: Deployment, picture: bytes, image: str, asked: dict[str, str], caller: Caller
+    ) -> Response:
+        asked = {name.lower(): value for name, value in asked.items()}  # clients write containRle, containrle
         confidence = share(asked.get("confthre", ""), "confthre", 0.5)
         top = asked.get("clsnum", "")
         if top and not (top.isdecimal() and 1 <= int(top) <= 1000):
             raise DoorError("bad", f"clsnum must be a whole number from 1 to 1000, got {top[:40]!r}")
-        heat = asked.get("containHeatMap", "").lower() == "true"
+        heat = asked.get("containheatmap", "").lower() == "true"
         answer = await predict(
             self.service.data.deployments,
             found,
@@ -168,7 +217,10 @@ class ServingPart(TrainingPart, FilmPart):
             heat="true" if heat else "",
         )
         digest = hashlib.md5(picture, usedforsecurity=False).hexdigest()
-        polygons = asked.get("containPolygon", "").lower() == "true"
+        await self._save(found, picture, answer, caller.user_name)
+        polygons = asked.get("containpolygon", "").lower() == "true"
+        if asked.get("containrle", "").lower() == "true":
+            answer = await asyncio.to_thread(with_run_lengths, answer, picture)
         deployment = numbered_id("webapi", found.id)
         return json_answer(
             inference_json(answer, deployment, md5=digest, image=image, heatmap=heat, polygons=polygons)
@@ -232,7 +284,7 @@ class ServingPart(TrainingPart, FilmPart):
     async def deploy_of_project(self, request: Request) -> Response:
         caller, body = await self.caller(request, writes=True), await body_of(request)
         model = await self._of_project(request, caller)
-        return await self._deployed(caller, model, text_of(body, "name", needed=False))
+        return await self._deployed(caller, model, body)
 
     async def predict_of_project(self, request: Request) -> Response:
         """Show a picture to the model that an alias of a project means, which must be deployed."""

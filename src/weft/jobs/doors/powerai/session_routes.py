@@ -39,7 +39,9 @@ class SessionPart(PowerAiPart):
             *both("/tokens", {"POST": self.log_in}),
             *both("/api-keys", {"GET": self.show_key, "POST": self.make_key, "DELETE": self.drop_key}),
             *both("/system", {"GET": self.system}),
+            *both("/system/device-info", {"GET": self.devices}),
             *both("/version-info", {"GET": self.version}),
+            *both("/connections/devices", {"GET": self.connections}),
             *both("/bgtasks", {"GET": self.tasks}),
             *both("/bgtasks/{task}", {"GET": self.task, "DELETE": self.stop_task}),
             *both("/events", {"GET": self.events}),
@@ -90,6 +92,18 @@ class SessionPart(PowerAiPart):
         gpus = sum(host.total.gpus for host in hosts.values())
         return success(system_name="weft", total_gpus=gpus, platform=platform.machine())
 
+    async def devices(self, request: Request) -> Response:
+        """Tell the accelerators of all hosts."""
+        await self.caller(request)
+        hosts = self.service.dispatcher.cluster.hosts
+        shown = [{"host": name, "gpus": host.total.gpus} for name, host in sorted(hosts.items())]
+        return success(totalGPUs=sum(host.total.gpus for host in hosts.values()), devices=shown)
+
+    async def connections(self, request: Request) -> Response:
+        """List the devices that models are sent to: none, for there is no service for them here."""
+        await self.caller(request)
+        return json_answer([])
+
     async def version(self, request: Request) -> Response:
         return json_answer({"version": weft.__version__, "product": "weft", "result": "success"})
 
@@ -139,7 +153,7 @@ class SessionPart(PowerAiPart):
         topics = [f"vision:{caller.user_name}", "vision:*"]
         if caller.visible_to is None:  # else events would tell of others' jobs
             topics += ["jobs", "models", "deployments"]
-        yield b": weft\n\n"
+        yield b": weft\n"  # one line: these clients take all that an empty line ends for an event
         while True:
             after = last
             found = await self._database.read(lambda c: events_after(c, after, topics))  # noqa: B023
@@ -151,7 +165,7 @@ class SessionPart(PowerAiPart):
             quiet_s = 0.0 if found else quiet_s + POLL_S
             if quiet_s >= BEAT_S:
                 quiet_s = 0.0
-                yield b": beat\n\n"
+                yield b": beat\n"
             await asyncio.sleep(POLL_S)
 
 

@@ -9,23 +9,21 @@ from weft.jobs.doors.access import DoorError
 
 _USAGES = {"cic": "classification", "cod": "detection", "anomaly": "anomaly"}
 _BATCH = 16  # pictures of one of IBM's iterations
+_EARLY_STOP = 5  # evaluations without a better score
 _SEGMENTS = frozenset({"frcnn_mrcnn", "mrcnn", "detectron"})
 
 
 def training_config(body: Mapping[str, Any], pictures: int) -> tuple[str | None, str | None, dict[str, Any]]:
     """Return task, network and configuration; `pictures` turn iterations into epochs."""
     usage, arch = str(body.get("usage") or ""), str(body.get("nn_arch") or "")
-    if usage == "act":
-        raise DoorError(
-            "bad", "usage must be cic, cod or anomaly, got act: actions in films cannot be trained yet"
-        )
     if usage and usage not in _USAGES:
-        raise DoorError("bad", f"usage must be cic, cod or anomaly, got {usage[:40]!r}")
+        raise DoorError("bad", f"usage must be cic, cod, act or anomaly, got {usage[:40]!r}")
     strategy = body.get("strategy") or {}
     if not isinstance(strategy, Mapping):
         raise DoorError("bad", "strategy must be an object, got another value; leave it out")
     task = _USAGES.get(usage)
-    if arch.lower() in _SEGMENTS or strategy.get("segmentation"):
+    segments = any(_is_on(strategy.get(name)) for name in ("segmentation", "segmentation_flag"))
+    if arch.lower() in _SEGMENTS or segments:
         task = "segmentation"
     config: dict[str, Any] = {}
     schedule: dict[str, Any] = {}
@@ -43,11 +41,17 @@ def training_config(body: Mapping[str, Any], pictures: int) -> tuple[str | None,
     for theirs in ("weight_decay", "momentum"):
         if (value := _number(strategy, theirs, 0, 0.9999)) is not None:
             optimizer[theirs] = value
+    if any(_is_on(strategy.get(name)) for name in ("autoearlystop_flag", "autoearlystop")):
+        schedule["early_stop"] = _EARLY_STOP
     if schedule:
         config["schedule"] = schedule
     if optimizer:
         config["optimizer"] = optimizer
     return task, arch or None, config
+
+
+def _is_on(value: Any) -> bool:
+    return str(value).lower() in ("1", "true", "yes")
 
 
 def _number(strategy: Mapping[str, Any], name: str, least: float, most: float) -> float | None:

@@ -42,10 +42,17 @@ from weft.jobs.lifecycle import ENDED
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.listing import JobFilter, list_jobs
 from weft.jobs.store.metrics import history, summaries
-from weft.jobs.vision.beginning import JobOwner, begin_custom, begin_training
+from weft.jobs.vision.beginning import (
+    ActionsRequest,
+    JobOwner,
+    begin_actions,
+    begin_custom,
+    begin_training,
+)
 from weft.jobs.vision.models import PictureModel
 from weft.jobs.vision.trainings import TAG, TRAINING, is_training, model_name
 
+BASE = "base.safetensors"  # in the code of a training: weights that it begins from
 KEPT = "powerai-dltask.json"  # in a job's folder
 MOST_MODEL_BYTES = 4 << 30
 MOST_POINTS = 500  # of a curve in a status
@@ -75,15 +82,25 @@ class TrainingPart(PowerAiPart):
         caller, body = await self.caller(request, writes=True), await body_of(request)
         name, reference = text_of(body, "name"), plain_id(text_of(body, "dataset_id"))
         trainings = self.service.trainings
+        if body.get("usage") == "act" and not text_of(body, "userdnn_id", needed=False):
+            return await self._begin_actions(caller, body, model_name(name), reference)
         data = await trainings.pictures.frozen(reference, None, seen_as(caller))
         owner = JobOwner(caller.user_id, caller.user_name)
+        project = body.get("project_group_id")
+        group = number_of("project", str(project)) if project else None
         if script := text_of(body, "userdnn_id", needed=False):
             archive = await ScriptPart(self.service, self._ask).archive(caller, script)
             params = body.get("strategy") if isinstance(body.get("strategy"), dict) else {}
-            number = await begin_custom(self.service, owner, data, model_name(name), archive, params or {})
+            number = await begin_custom(
+                self.service, owner, data, model_name(name), archive, params or {}, group
+            )
         else:
             task, arch, config = training_config(body, data.pictures)
-            project = body.get("project_group_id")
+            files = None
+            if base := text_of(body, "pretrained_model", needed=False):
+                weights = await self._weights(await self.find_model(base, caller))
+                files = {BASE: weights}
+                config["model"] = {**config.get("model", {}), "weights": BASE}
             number = await begin_training(
                 self.service,
                 owner,
@@ -92,11 +109,49 @@ class TrainingPart(PowerAiPart):
                 config,
                 task,
                 arch,
-                project_id=number_of("project", str(project)) if project else None,
+                files=files,
+                project_id=group,
             )
         kept = {key: body.get(key) for key in ("usage", "nn_arch", "strategy")}
         await asyncio.to_thread(keep_document, self.service.folder, number, KEPT, kept)
         return success(202, task_id=numbered_id("dltask", number))
+
+    async def _begin_actions(
+        self, caller: Caller, body: dict[str, Any], name: str, reference: str
+    ) -> Response:
+        """Train on the actions that are marked in the films of a data set."""
+        from weft.vision.actions.minimum import check_enough
+        from weft.vision.library.actions import list_actions
+
+        def read(library: Any) -> Any:
+            known = library.dataset(reference, seen_as(caller))
+            with library.store.reading() as connection:
+                return known, [one for one in list_actions(connection, known.id) if one.confidence is None]
+
+        known, marks = await self.library(read)
+        check_enough(one.label for one in marks)
+        project = body.get("project_group_id")
+        asked = ActionsRequest(
+            dataset=known.id,
+            dataset_name=known.name,
+            name=name,
+            marks=marks,
+            project_id=number_of("project", str(project)) if project else None,
+        )
+        number = await begin_actions(self.service, JobOwner(caller.user_id, caller.user_name), asked)
+        kept = {key: body.get(key) for key in ("usage", "nn_arch", "strategy")}
+        await asyncio.to_thread(keep_document, self.service.folder, number, KEPT, kept)
+        return success(202, task_id=numbered_id("dltask", number))
+
+    async def _weights(self, found: PictureModel) -> bytes:
+        """Return the weights of a model that a training begins from."""
+        path = self.service.trainings.models.folder(found.model, found.version) / "weights.safetensors"
+        try:
+            return await asyncio.to_thread(path.read_bytes)
+        except OSError:
+            raise DoorError(
+                "bad", f"{found.reference} must have weights to begin from, got none; name another model"
+            ) from None
 
     async def list(self, request: Request) -> Response:
         caller, query = await self.caller(request), request.query_params
@@ -107,6 +162,9 @@ class TrainingPart(PowerAiPart):
         for name in ("usage", "status"):
             if query.get(name):
                 found = [one for one in found if one[name] == query[name]]
+        if query.get("pg_id"):
+            groups = {numbered_id("project", number_of("project", one)) for one in query["pg_id"].split(",")}
+            found = [one for one in found if one["project_group_id"] in groups]
         return json_answer(in_order(found, request))
 
     def _kept(self, job: StoredJob) -> Mapping[str, Any]:
@@ -188,8 +246,10 @@ class TrainingPart(PowerAiPart):
 
     async def models(self, request: Request) -> Response:
         caller, query = await self.caller(request), request.query_params
-        project = number_of("project", query["pg_id"]) if query.get("pg_id") else None
-        found = [await self.shown(one) for one in await self.seen_models(caller, project)]
+        found = [await self.shown(one) for one in await self.seen_models(caller)]
+        if query.get("pg_id"):
+            groups = {numbered_id("project", number_of("project", one)) for one in query["pg_id"].split(",")}
+            found = [one for one in found if one["project_group_id"] in groups]
         for name in ("usage", "production_status"):
             if query.get(name):
                 found = [one for one in found if one[name] == query[name]]
@@ -201,12 +261,13 @@ class TrainingPart(PowerAiPart):
 
     async def change_model(self, request: Request) -> Response:
         found, body = await self._mine(request), await body_of(request)
-        project = body.get("project_group_id")
+        known = next((name for name in ("project_group_id", "pg_id") if name in body), None)
+        project = body.get(known) if known is not None else None
         changed = await self.service.trainings.models.change(
             found,
             status=body.get("production_status"),
             project_id=number_of("project", str(project)) if project else None,
-            leave="project_group_id" in body and not project,
+            leave=known is not None and not project,
         )
         return success(**await self.shown(changed))
 
@@ -231,6 +292,11 @@ class TrainingPart(PowerAiPart):
     async def export(self, request: Request) -> Response:
         """Give a model as a zip, with its ONNX file and its properties."""
         found = await self.find_model(request.path_params["model"], await self.caller(request))
+        entry = await asyncio.to_thread(self.service.data.models.find, found.reference)
+        if entry.is_custom:  # a zip by itself
+            return FileResponse(
+                entry.path, media_type="application/zip", filename=f"{found.model}-{found.version}.zip"
+            )
         place = await asyncio.to_thread(self._zip, found)
         return FileResponse(
             place,
@@ -256,6 +322,8 @@ class TrainingPart(PowerAiPart):
         if asset != "onnx":
             raise DoorError("not-found", f"an asset must be onnx, got {asset[:40]!r}; convert that")
         entry = await asyncio.to_thread(self.service.data.models.find, found.reference)
+        if entry.is_custom:
+            raise DoorError("not-found", f"{found.reference} must be a graph, got a custom model; export it")
         return FileResponse(entry.path, media_type="application/octet-stream", filename=f"{found.model}.onnx")
 
 

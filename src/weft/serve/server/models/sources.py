@@ -74,6 +74,11 @@ class StoreSource:
             aliases = {alias for entry in self.store.list(self.name) for alias in entry.aliases}
             which = "production" if "production" in aliases else "latest"
         entry = self.store.resolve(f"{self.name}@{which}")
+        if entry.is_custom:
+            raise ModelError(
+                f"{self.name}@{entry.version} must be a graph to be served here, got a custom model, which is "
+                "somebody's own code; unpack it and say weft vision deploy FOLDER"
+            )
 
         @cache
         def verify() -> None:  # what was pushed is served, or nothing; read once for all replicas

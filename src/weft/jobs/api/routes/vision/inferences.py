@@ -27,7 +27,7 @@ from weft.jobs.spec.model import ResourceSpec
 from weft.jobs.store.jobs import StoredJob, need_job
 from weft.jobs.store.listing import JobFilter, list_jobs
 from weft.jobs.vision.beginning import FilmRequest, JobOwner, begin_film
-from weft.jobs.vision.films import captioned_film, film_frames
+from weft.jobs.vision.films import captioned_film, film_actions, film_frames
 from weft.jobs.vision.trainings import INFERENCE, TAG
 
 MOST_INFERENCES = 500
@@ -86,8 +86,10 @@ async def _inference(call: ApiCall) -> tuple[StoredJob, Path]:
 
 async def _show(call: ApiCall) -> FilmInferenceDetail:
     job, outputs = await _inference(call)
-    frames = await asyncio.to_thread(film_frames, outputs)
-    return FilmInferenceDetail(**_fields(job, (await show_jobs(call, [job]))[0]), frames=frames)
+    frames, actions = await asyncio.to_thread(lambda: (film_frames(outputs), film_actions(outputs)))
+    return FilmInferenceDetail(
+        **_fields(job, (await show_jobs(call, [job]))[0]), frames=frames, actions=actions
+    )
 
 
 async def _film(call: ApiCall) -> Response:

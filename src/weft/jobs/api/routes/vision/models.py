@@ -120,7 +120,7 @@ async def _example(call: ApiCall) -> Response:
 async def _export(call: ApiCall) -> Response:
     found = await seen_model(call, call.path["model"])
     entry = await asyncio.to_thread(call.state.jobs.data.models.find, found.reference)
-    name = f"{found.model}-{found.version}.onnx"
+    name = f"{found.model}-{found.version}{entry.path.suffix}"
     return FileResponse(entry.path, media_type="application/octet-stream", filename=name)
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,12 +16,17 @@ from weft.jobs.doors.access import Caller, DoorError
 from weft.jobs.doors.powerai.answers import label_json
 from weft.jobs.doors.powerai.base import body_of, both, json_answer, seen_as, success, text_of, whole
 from weft.jobs.doors.powerai.identities import library_id, missing
-from weft.jobs.doors.powerai.label_routes import LabelPart
+from weft.jobs.doors.powerai.labels.label_routes import LabelPart, chosen_labels
+from weft.jobs.doors.powerai.queries import library_query
 from weft.vision.views import VisionFileDetail
 
 if TYPE_CHECKING:
     from weft.vision.library import Library
 
+KEYS = "keys"  # a setting of a data set: keys that were made by themselves
+LONGEST_KEY = 100
+# What a query chooses objects by.
+CHOICES = ("file_ids", "tag_ids", "ids", "model_id", "generate_type", "min_conf", "max_conf")
 _DATASET = "/datasets/{dataset}"
 _OBJECTS = f"{_DATASET}/object-labels"
 _KEYS = f"{_DATASET}/files/user-keys"
@@ -32,13 +37,13 @@ class CollectionPart(LabelPart):
 
     def routes(self) -> list[BaseRoute]:
         return [
-            *both(_OBJECTS, {"GET": self.objects, "POST": self.add_object}),
+            *both(_OBJECTS, {"GET": self.objects, "POST": self.add_object, "DELETE": self.remove_objects}),
             *both(
                 f"{_OBJECTS}/{{label}}",
                 {"GET": self.object, "PUT": self.change_object, "DELETE": self.remove_object},
             ),
-            *both(_KEYS, {"GET": self.keys}),
-            *both(f"{_KEYS}/{{key}}", {"PUT": self.rename_key, "DELETE": self.remove_key}),
+            *both(_KEYS, {"GET": self.keys, "POST": self.add_key}),
+            *both(f"{_KEYS}/{{key}}", {"GET": self.key, "PUT": self.rename_key, "DELETE": self.remove_key}),
             *both(f"{_DATASET}/files/user-metadata", {"GET": self.values}),
         ]
 
@@ -57,11 +62,16 @@ class CollectionPart(LabelPart):
 
     async def objects(self, request: Request) -> Response:
         details = await self._details(request, await self.caller(request), "label")
-        found = [
-            label_json(file, shape, place) for file in details for place, shape in enumerate(file.shapes)
-        ]
+        found = chosen_labels(details, request)
         skip, limit = whole(request, "skip", 0), whole(request, "limit", len(found))
         return json_answer(found[skip : skip + limit])
+
+    async def remove_objects(self, request: Request) -> Response:
+        """Remove the objects that a query chooses; one that chooses nothing is refused."""
+        caller, query = await self.caller(request, writes=True), request.query_params
+        if not any(query.get(name) for name in CHOICES):
+            raise DoorError("bad", f"one of {', '.join(CHOICES)} must be given, got none of them")
+        return await self.remove_chosen(await self._details(request, caller, "label"), request, caller)
 
     async def add_object(self, request: Request) -> Response:
         """Add an object to the file that the body names."""
@@ -95,29 +105,93 @@ class CollectionPart(LabelPart):
     # -- keys and values ----------------------------------------------------------------------------------------------
 
     async def keys(self, request: Request) -> Response:
-        files = await self._details(request, await self.caller(request))
-        counts = Counter(key for one in files for key in one.metadata)
-        return json_answer([{"name": key, "file_count": count} for key, count in sorted(counts.items())])
+        found = await self._all_keys(request, await self.caller(request))
+        return json_answer([found[key] for key in sorted(found)])
+
+    async def _all_keys(self, request: Request, caller: Caller) -> dict[str, dict[str, Any]]:
+        """Return all keys by name: those of files, and those that were made before any file had them."""
+        made = await self._made_keys(request, caller)
+        counts = Counter(key for one in await self._details(request, caller) for key in one.metadata)
+        return {
+            key: {**made.get(key, {}), "name": key, "file_count": counts[key]} for key in {*made, *counts}
+        }
+
+    async def _made_keys(self, request: Request, caller: Caller) -> dict[str, dict[str, Any]]:
+        known = await self.dataset(request, caller)
+
+        def read(library: Library) -> dict[str, dict[str, Any]]:
+            from weft.vision.library.settings import read_setting
+
+            with library.store.reading() as connection:
+                return read_setting(connection, known.id, KEYS) or {}
+
+        return await self.library(read)
+
+    async def _keep_keys(self, request: Request, caller: Caller, made: dict[str, Any]) -> None:
+        known = await self.dataset(request, caller)
+
+        def write(library: Library) -> None:
+            from weft.vision.library.settings import write_setting
+
+            with library.store.writing() as connection:
+                write_setting(connection, known.id, KEYS, made or None)
+
+        await self.library(write)
+
+    async def add_key(self, request: Request) -> Response:
+        """Make a key that files may have."""
+        caller, body = await self.caller(request, writes=True), await body_of(request)
+        name = text_of(body, "name")
+        if len(name) > LONGEST_KEY:
+            raise DoorError("bad", f"name must have at most {LONGEST_KEY} letters, got {len(name)}")
+        if name in await self._all_keys(request, caller):
+            raise DoorError("conflict", f"a key must be new, got {name!r}, which is there")
+        more = {key: value for key, value in body.items() if isinstance(value, str)}
+        made = await self._made_keys(request, caller)
+        await self._keep_keys(request, caller, {**made, name: {**more, "name": name}})
+        return success(201, **{**more, "name": name})
+
+    async def key(self, request: Request) -> Response:
+        found = await self._all_keys(request, await self.caller(request))
+        name = request.path_params["key"]
+        if name not in found:
+            raise missing("key", name)
+        return json_answer(found[name])
 
     async def rename_key(self, request: Request) -> Response:
-        """Give a key another name in all files."""
+        """Give a key another name in all files, or another description."""
         caller = await self.caller(request, writes=True)
         body = await body_of(request)
-        name = text_of(body, "name", needed=False) or text_of(body, "new_name")
         key = request.path_params["key"]
-        return await self._rewrite(request, caller, lambda found: {key: "", name: found[key]})
+        name = text_of(body, "name", needed=False) or text_of(body, "new_name", needed=False) or key
+        more = {one: value for one, value in body.items() if isinstance(value, str) and one != "new_name"}
+        made = await self._made_keys(request, caller)
+        about = {**made.get(key, {}), **more, "name": name}
+        return await self._rewrite(
+            request, caller, lambda found: {key: "", name: found[key]} if name != key else {}, about
+        )
 
     async def remove_key(self, request: Request) -> Response:
         caller, key = await self.caller(request, writes=True), request.path_params["key"]
-        return await self._rewrite(request, caller, lambda found: {key: ""})
+        return await self._rewrite(request, caller, lambda found: {key: ""}, None)
 
     async def _rewrite(
-        self, request: Request, caller: Caller, change: Callable[[Mapping[str, str]], dict[str, str]]
+        self,
+        request: Request,
+        caller: Caller,
+        change: Callable[[Mapping[str, str]], dict[str, str]],
+        about: dict[str, str] | None,
     ) -> Response:
         key = request.path_params["key"]
         files = [one for one in await self._details(request, caller) if key in one.metadata]
-        if not files:
+        made = await self._made_keys(request, caller)
+        if not files and key not in made:
             raise missing("key", key)
+        kept = {name: one for name, one in made.items() if name != key}
+        if about is not None and (key in made or len(about) > 1):
+            kept[about["name"]] = about
+        if kept != made:
+            await self._keep_keys(request, caller, kept)
 
         def write(library: Library) -> None:
             for one in files:
@@ -132,9 +206,10 @@ class CollectionPart(LabelPart):
         kind = query.get("format", "json").lower()
         if kind not in ("json", "csv"):
             raise DoorError("bad", f"format must be json or csv, got {kind[:40]!r}")
-        files = await self._details(request, await self.caller(request), query.get("query", ""))
-        wanted = [key for key in query.get("keys", "").split(",") if key]
-        keys = wanted or sorted({key for one in files for key in one.metadata})
+        wanted = library_query(query.get("query", ""))
+        files = await self._details(request, await self.caller(request), wanted)
+        asked = [key for key in query.get("keys", "").split(",") if key]
+        keys = asked or sorted({key for one in files for key in one.metadata})
         rows = [_row(one, keys) for one in files]
         if kind == "json":
             return json_answer(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -10,9 +11,19 @@ from starlette.routing import BaseRoute
 
 from weft.jobs.doors.access import Caller, DoorError
 from weft.jobs.doors.powerai.answers import class_json, label_json
-from weft.jobs.doors.powerai.base import body_of, both, json_answer, seen_as, success, text_of
+from weft.jobs.doors.powerai.base import (
+    body_of,
+    both,
+    json_answer,
+    json_of,
+    seen_as,
+    share,
+    success,
+    text_of,
+)
 from weft.jobs.doors.powerai.data_routes import DataPart
 from weft.jobs.doors.powerai.identities import missing, named_id
+from weft.jobs.doors.powerai.labels.objects import ids_of, labels_of, shape_of, value_text
 from weft.vision.views import ShapeView, VisionDataset, VisionFileDetail
 
 if TYPE_CHECKING:
@@ -37,12 +48,15 @@ class LabelPart(DataPart):
         return [
             *found,
             *both(f"{_FILE}/labels", {"GET": self.labels, "POST": self.replace_labels}),
-            *both(objects, {"GET": self.labels, "POST": self.add_label}),
+            *both(objects, {"GET": self.labels, "POST": self.add_label, "DELETE": self.remove_labels}),
             *both(
                 f"{objects}/{{label}}",
                 {"GET": self.label, "PUT": self.change_label, "DELETE": self.remove_label},
             ),
-            *both(f"{_FILE}/user-metadata", {"GET": self.metadata, "POST": self.set_metadata}),
+            *both(
+                f"{_FILE}/user-metadata",
+                {"GET": self.metadata, "POST": self.set_metadata, "DELETE": self.drop_values},
+            ),
             *both(f"{_FILE}/user-metadata/{{key}}", {"GET": self.metadata, "DELETE": self.drop_metadata}),
         ]
 
@@ -104,7 +118,7 @@ class LabelPart(DataPart):
 
     async def labels(self, request: Request) -> Response:
         found: VisionFileDetail = await self._file(request, await self.caller(request))
-        return json_answer([label_json(found, shape, place) for place, shape in enumerate(found.shapes)])
+        return json_answer(chosen_labels([found], request))
 
     async def label(self, request: Request) -> Response:
         found: VisionFileDetail = await self._file(request, await self.caller(request))
@@ -119,7 +133,7 @@ class LabelPart(DataPart):
         """Add the object that a body describes to the file of a request."""
         found: VisionFileDetail = await self._file(request, caller)
         known = await self.dataset(request, caller)
-        saved = await self._save(found, [*found.shapes, _shape(known, body)], caller)
+        saved = await self._save(found, [*found.shapes, shape_of(known, body)], caller)
         place = len(saved.shapes) - 1
         return success(201, **label_json(saved, saved.shapes[place], place))
 
@@ -129,7 +143,7 @@ class LabelPart(DataPart):
         known, place = await self.dataset(request, caller), _place(found, request.path_params["label"])
         shapes = [*found.shapes]
         before = label_json(found, shapes[place], place)
-        shapes[place] = _shape(known, {**before, **body}, shapes[place].id)
+        shapes[place] = shape_of(known, {**before, **body}, shapes[place].id)
         saved = await self._save(found, shapes, caller)
         return success(**label_json(saved, saved.shapes[place], place))
 
@@ -140,15 +154,34 @@ class LabelPart(DataPart):
         await self._save(found, [one for place, one in enumerate(found.shapes) if place != gone], caller)
         return success()
 
+    async def remove_labels(self, request: Request) -> Response:
+        """Remove the objects of a file, or those whose tags the query names."""
+        caller = await self.caller(request, writes=True)
+        return await self.remove_chosen([await self._file(request, caller)], request, caller)
+
+    async def remove_chosen(
+        self, files: Sequence[VisionFileDetail], request: Request, caller: Caller
+    ) -> Response:
+        """Remove those objects of files that a query chooses."""
+        count = 0
+        for found in files:
+            gone = {one["_id"] for one in chosen_labels([found], request)}
+            kept = [
+                one
+                for place, one in enumerate(found.shapes)
+                if label_json(found, one, place)["_id"] not in gone
+            ]
+            if gone:
+                await self._save(found, kept, caller)
+            count += len(gone)
+        return success(count=count)
+
     async def replace_labels(self, request: Request) -> Response:
         """Replace all objects of a file, as the oldest clients do."""
-        caller, body = await self.caller(request, writes=True), await body_of(request)
+        caller, body = await self.caller(request, writes=True), await json_of(request)
         found: VisionFileDetail = await self._file(request, caller)
         known = await self.dataset(request, caller)
-        given = body.get("labels", [])
-        if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
-            raise DoorError("bad", "labels must be a list of objects, got another value")
-        await self._save(found, [_shape(known, one) for one in given], caller)
+        await self._save(found, [shape_of(known, one) for one in labels_of(body)], caller)
         return success()
 
     async def _save(
@@ -179,8 +212,19 @@ class LabelPart(DataPart):
     async def set_metadata(self, request: Request) -> Response:
         caller, body = await self.caller(request, writes=True), await body_of(request)
         found: VisionFileDetail = await self._file(request, caller)
-        given = {str(key): str(value) for key, value in body.items()}
+        given = {str(key): value_text(value) for key, value in body.items()}
         await self.library(lambda library: library.save_metadata(found.id, given, seen_as(caller)))
+        return success()
+
+    async def drop_values(self, request: Request) -> Response:
+        """Remove the keys that the body lists; all of them where it lists none."""
+        caller, body = await self.caller(request, writes=True), await json_of(request)
+        found: VisionFileDetail = await self._file(request, caller)
+        keys = body.get("keys", []) if isinstance(body, dict) else body
+        if not isinstance(keys, list) or not all(isinstance(one, str) for one in keys):
+            raise DoorError("bad", "keys must be a list of names, got another value")
+        gone = dict.fromkeys(keys or found.metadata, "")
+        await self.library(lambda library: library.save_metadata(found.id, gone, seen_as(caller)))
         return success()
 
     async def drop_metadata(self, request: Request) -> Response:
@@ -204,33 +248,23 @@ def _place(found: VisionFileDetail, text: str) -> int:
     raise missing("label", text)
 
 
-def _shape(known: VisionDataset, body: dict[str, Any], identity: str = "") -> ShapeView:
-    """Return a labelled object of a body: a box, or polygons with a box around them."""
-    tags = {named_id("tag", known.id, one.name): one.name for one in known.labels}
-    name = body.get("name") or tags.get(str(body.get("tag_id", "")))
-    if not isinstance(name, str) or not name.strip():
-        raise DoorError("bad", "a label must have a name, or the tag_id of a tag, got neither; add name")
-    polygons = _polygons(body.get("segment_polygons") or ())
-    box = body.get("bndbox")
-    if not isinstance(box, dict) and not polygons:
-        raise DoorError(
-            "bad", "a label must have bndbox {xmin,ymin,xmax,ymax} or segment_polygons, got neither"
-        )
-    try:
-        if polygons:
-            points = [point for ring in polygons for point in ring]
-            xs, ys = [x for x, _ in points], [y for _, y in points]
-            corners = (min(xs), min(ys), max(xs), max(ys))
-        else:
-            assert isinstance(box, dict)
-            corners = (float(box["xmin"]), float(box["ymin"]), float(box["xmax"]), float(box["ymax"]))
-    except (KeyError, TypeError, ValueError):
-        raise DoorError("bad", "bndbox must have the numbers xmin, ymin, xmax and ymax, got others") from None
-    return ShapeView(label=name.strip(), box=corners, polygons=polygons, id=identity)
-
-
-def _polygons(given: Any) -> tuple[tuple[tuple[float, float], ...], ...]:
-    try:
-        return tuple(tuple((float(x), float(y)) for x, y in ring) for ring in given)
-    except (TypeError, ValueError):
-        raise DoorError("bad", "segment_polygons must be lists of [x, y], got another value") from None
+def chosen_labels(files: Iterable[VisionFileDetail], request: Request) -> list[dict[str, Any]]:
+    """Return the objects of files that `file_ids`, `tag_ids` and `generate_type` of a query let through."""
+    query = request.query_params
+    least, most = (
+        share(query.get("min_conf", ""), "min_conf", 0),
+        share(query.get("max_conf", ""), "max_conf", 1),
+    )
+    model, ids = query.get("model_id"), ids_of(query.get("ids", ""))
+    wanted_files, wanted_tags = ids_of(query.get("file_ids", "")), ids_of(query.get("tag_ids", ""))
+    found = [label_json(file, shape, place) for file in files for place, shape in enumerate(file.shapes)]
+    return [
+        one
+        for one in found
+        if (not wanted_files or one["file_id"] in wanted_files)
+        and (not wanted_tags or one["tag_id"] in wanted_tags or one["name"] in wanted_tags)
+        and query.get("generate_type", one["generate_type"]) == one["generate_type"]
+        and (not ids or one["_id"] in ids)
+        and (not model or model in (one["model_id"], named_id("model", str(one["model_id"]))))
+        and least <= one["confidence"] <= most
+    ]

@@ -1,0 +1,1 @@
+"""Labels in the words of these clients: objects, tags, categories, keys and values, actions, automatic labels."""
