@@ -27,7 +27,7 @@ from weft.jobs.vision.worker import CUSTOM
 
 if TYPE_CHECKING:
     from weft.jobs.service.service import JobService
-    from weft.vision.library.actions import FilmAction
+    from weft.vision.library.marks.actions import FilmAction
 
 
 @dataclass(frozen=True)

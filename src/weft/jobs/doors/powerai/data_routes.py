@@ -101,7 +101,7 @@ class DataPart(PowerAiPart):
         """Return data sets with the projects that they belong to."""
 
         def read(library: Library) -> dict[str, Any]:
-            from weft.vision.library.settings import read_settings
+            from weft.vision.library.marks.settings import read_settings
 
             with library.store.reading() as connection:
                 return read_settings(connection, [one.id for one in found], _PROJECT)
@@ -122,7 +122,7 @@ class DataPart(PowerAiPart):
             await self._database.read(lambda c: find_project(c, number))
 
         def write(library: Library) -> None:
-            from weft.vision.library.settings import write_setting
+            from weft.vision.library.marks.settings import write_setting
 
             with library.store.writing() as connection:
                 write_setting(connection, known.id, _PROJECT, number)

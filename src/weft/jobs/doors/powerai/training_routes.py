@@ -121,7 +121,7 @@ class TrainingPart(PowerAiPart):
     ) -> Response:
         """Train on the actions that are marked in the films of a data set."""
         from weft.vision.actions.minimum import check_enough
-        from weft.vision.library.actions import list_actions
+        from weft.vision.library.marks.actions import list_actions
 
         def read(library: Any) -> Any:
             known = library.dataset(reference, seen_as(caller))

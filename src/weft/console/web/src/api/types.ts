@@ -457,6 +457,7 @@ export interface FilmInferenceDetail {
   model: string;
   captioned: string | null;
   frames: Record<string, unknown>[];
+  actions?: Record<string, unknown>[];
 }
 
 /** Inferences on films, newest first. */

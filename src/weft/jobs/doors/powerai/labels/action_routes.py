@@ -19,7 +19,7 @@ from weft.vision.views import VisionDataset
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from weft.vision.library.actions import FilmAction
+    from weft.vision.library.marks.actions import FilmAction
 
 T = TypeVar("T")
 TAGS = "action_tags"  # a setting of a data set: names, also of tags that no film has yet
@@ -59,7 +59,7 @@ class ActionPart(DataPart):
 
     async def _known(self, request: Request, caller: Caller) -> list[FilmAction]:
         """Return the actions of the data set, or of the file, that a path names."""
-        from weft.vision.library.actions import list_actions
+        from weft.vision.library.marks.actions import list_actions
 
         known = await self.dataset(request, caller)
         film = (await self._file(request, caller)).id if "file" in request.path_params else None
@@ -69,8 +69,8 @@ class ActionPart(DataPart):
 
     async def _tags(self, known: VisionDataset) -> dict[str, list[FilmAction]]:
         """Return the actions of each tag by its name, those without any, too."""
-        from weft.vision.library.actions import list_actions
-        from weft.vision.library.settings import read_setting
+        from weft.vision.library.marks.actions import list_actions
+        from weft.vision.library.marks.settings import read_setting
 
         names = await self._read(lambda c: read_setting(c, known.id, TAGS)) or []
         found: dict[str, list[FilmAction]] = {name: [] for name in names}
@@ -79,7 +79,7 @@ class ActionPart(DataPart):
         return found
 
     async def _keep(self, known: VisionDataset, names: list[str]) -> None:
-        from weft.vision.library.settings import write_setting
+        from weft.vision.library.marks.settings import write_setting
 
         await self._write(lambda c: write_setting(c, known.id, TAGS, names or None))
 
@@ -114,7 +114,7 @@ class ActionPart(DataPart):
 
     async def remove_tag(self, request: Request) -> Response:
         """Forget a tag, with the actions that have it."""
-        from weft.vision.library.actions import remove_actions
+        from weft.vision.library.marks.actions import remove_actions
 
         caller = await self.caller(request, writes=True)
         known = await self.dataset(request, caller)
@@ -155,8 +155,8 @@ class ActionPart(DataPart):
     async def _saved(
         self, request: Request, caller: Caller, body: dict[str, Any], known: FilmAction | None
     ) -> Response:
-        from weft.vision.library.actions import find_action, save_action
         from weft.vision.library.files import find_file
+        from weft.vision.library.marks.actions import find_action, save_action
 
         home = await self.dataset(request, caller)
         film = (await self._file(request, caller)).id
@@ -191,7 +191,7 @@ class ActionPart(DataPart):
         return await self._removed(request, caller, gone)
 
     async def _removed(self, request: Request, caller: Caller, gone: list[FilmAction]) -> Response:
-        from weft.vision.library.actions import remove_actions
+        from weft.vision.library.marks.actions import remove_actions
 
         known = await self.dataset(request, caller)
         return success(

@@ -120,7 +120,7 @@ class CollectionPart(LabelPart):
         known = await self.dataset(request, caller)
 
         def read(library: Library) -> dict[str, dict[str, Any]]:
-            from weft.vision.library.settings import read_setting
+            from weft.vision.library.marks.settings import read_setting
 
             with library.store.reading() as connection:
                 return read_setting(connection, known.id, KEYS) or {}
@@ -131,7 +131,7 @@ class CollectionPart(LabelPart):
         known = await self.dataset(request, caller)
 
         def write(library: Library) -> None:
-            from weft.vision.library.settings import write_setting
+            from weft.vision.library.marks.settings import write_setting
 
             with library.store.writing() as connection:
                 write_setting(connection, known.id, KEYS, made or None)
