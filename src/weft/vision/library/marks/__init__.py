@@ -1,1 +1,1 @@
-"""What is noted of a data set besides files and their labels: settings, and actions in films."""
+"""Notes on a data set besides files and their labels: settings, and actions in films."""

@@ -1,4 +1,4 @@
-"""What clients of other products keep with a data set: a JSON value by name, seen by whoever sees the data set."""
+"""Settings that clients of other products keep with a data set: JSON by name, seen by whoever sees the data set."""
 
 from __future__ import annotations
 
