@@ -24,6 +24,7 @@ from weft.vision.library import ClassEntry, FileFilter, Library
 from weft.vision.library.health import HealthFile, judge, near_pairs
 from weft.vision.library.importing import shown_name
 from weft.vision.library.labelling import doubt_about
+from weft.vision.library.marks.settings import read_setting, write_setting
 from weft.vision.library.queries import Compared, Joined, parse_query
 from weft.vision.library.rows import file_row
 from weft.vision.library.tables import file
@@ -40,7 +41,9 @@ from weft.vision.splits import split_by_content
 IMPORT = """
 import os, signal, sys
 from weft.vision.library import Library
+from weft.vision.library.marks.settings import read_setting, write_setting
 from weft.vision.library import importing
+from weft.vision.library.marks.settings import read_setting, write_setting
 importing.BATCH = 8
 def report(done, total):
     pass
@@ -382,3 +385,20 @@ def test_an_import_of_nothing_says_so(library: Library, tmp_path: Path) -> None:
     with pytest.raises(PicturesNotFoundError):
         library.import_from("none", tmp_path / "empty")
     shutil.rmtree(tmp_path / "empty")
+
+
+def test_a_library_of_an_older_release_is_brought_to_todays_tables(tmp_path: Path) -> None:
+    with Library(tmp_path / "library") as library:
+        library.create("old")
+        with library.store.writing() as connection:
+            for table in ("vision_action", "vision_setting"):
+                connection.exec_driver_sql(f"DROP TABLE {table}")
+            connection.exec_driver_sql("UPDATE vision_schema SET number = 0")
+    with Library(tmp_path / "library") as library:
+        identity = library.dataset("old").id
+        with library.store.writing() as connection:
+            write_setting(connection, identity, "keys", {"a": 1})
+        with library.store.reading() as connection:
+            assert read_setting(connection, identity, "keys") == {"a": 1}
+    with Library(tmp_path / "library") as library:  # a second time there is nothing to do
+        assert library.dataset("old").name == "old"
