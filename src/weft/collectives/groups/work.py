@@ -33,6 +33,7 @@ class CollectiveJob:
         self.result: Any = None
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.Lock()
+        self._ended: threading.Event | None = None
 
     def execute(self) -> None:
         try:
@@ -41,6 +42,16 @@ class CollectiveJob:
             self.error = error
         self.run = _nothing  # let go of what it held
         self.done = True
+        if self._ended is not None:
+            self._ended.set()
+
+    def wait(self) -> None:
+        """Return when somebody else has done it."""
+        with self._lock:
+            if self._ended is None:
+                self._ended = threading.Event()
+        if not self.done:
+            self._ended.wait()
 
     def tell(self) -> None:
         """Call those who want to know that it is done."""
@@ -94,17 +105,31 @@ class JobQueue:
         return bool(self._jobs) or self._working.locked()
 
     def finish(self, job: CollectiveJob) -> None:
-        """Return when this job is done, working on it and those before it if nobody else does."""
-        while not job.done:
-            self._do_next(unless=job)
+        """Return when this job is done, working on it and those before it if nobody else does.
 
-    def _do_next(self, unless: CollectiveJob | None = None) -> bool:
-        """Do the first job, unless there is none or that one is already done."""
-        with self._working:
+        Whoever works goes on with what follows, so nobody waits for that thread, but for the job.
+        """
+        while not job.done:
+            if self._working.acquire(blocking=False):
+                self._do_first(unless=job)
+            else:
+                self.hurry()
+                job.wait()
+
+    def _do_next(self) -> bool:
+        """Do the first job; return whether there was one."""
+        self._working.acquire()
+        return self._do_first()
+
+    def _do_first(self, unless: CollectiveJob | None = None) -> bool:
+        """Do the first job for which it is our turn now, unless there is none or that one is already done."""
+        try:
             if not self._jobs or (unless is not None and unless.done):
                 return False
             job = self._jobs.popleft()
             job.execute()
+        finally:
+            self._working.release()
         if job._callbacks:
             self._tell(job)
         return True
