@@ -12,6 +12,8 @@ import torch
 from testing.shell import Shell
 from tests.parallel.test_prediction import GIGABIT, cluster, step
 
+from weft.elastic.config import ElasticConfig
+from weft.elastic.launcher.underlying import underlying_launch
 from weft.errors import UsageError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
@@ -41,7 +43,7 @@ def plan_for(hosts: int = 2, workers: int = 1) -> ParallelPlan:
 def test_every_way_trains_as_one_process_does(shell: Shell, workers: int, arguments: tuple[str, ...]) -> None:
     done = shell.weft("run", "-n", str(workers), str(WORKERS / "kinds.py"), *arguments, timeout=250)
     assert done.returncode == 0, done.stderr + done.stdout
-    assert done.stdout.count("same:") == 10
+    assert done.stdout.count("same:") == 14
 
 
 def test_models_as_users_bring_them_train_as_one_process_does(shell: Shell) -> None:
@@ -49,6 +51,13 @@ def test_models_as_users_bring_them_train_as_one_process_does(shell: Shell) -> N
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout.count("same:") == 12
     assert done.stdout.count("refused:") == 4
+
+
+def test_every_way_goes_on_from_a_checkpoint(shell: Shell) -> None:
+    worker = str(WORKERS / "checkpoints.py")
+    done = shell.weft("run", "-n", "3", worker, str(shell.folder / "kept"), timeout=250)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.count("same:") == 12
 
 
 def test_a_plan_travels_to_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +76,20 @@ def test_a_plan_travels_to_the_workers(tmp_path: Path, monkeypatch: pytest.Monke
     assert plan_from_env(variables) == plan
     assert plan_from_env({}) is None
     assert len(variables[PLAN_VARIABLE]) < len(plan.to_text())
+
+
+def test_an_elastic_run_keeps_whole_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    facts = cluster(1, 2)
+    sharded = make_plan(step(), facts, choose(step(), facts, kinds=("fsdp-keep",)), "rounding")
+    plan_file.write_plan(sharded, Path("plan.json"))
+    config = LaunchConfig(command=Command("script", "train.py"))
+    launch = underlying_launch(config, ElasticConfig(least=1, most=2))
+    planned, told = planned_launch(launch, "plan.json", elastic=True)
+    assert "ddp is planned for in place of fsdp-keep" in told
+    assert planned.parallel_plan is not None
+    assert json.loads(planned.parallel_plan)["way"]["kind"] == "ddp"
 
 
 def test_a_plan_for_other_hosts_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +153,18 @@ def test_a_plain_script_runs_by_a_plan(shell: Shell) -> None:
     assert "a step takes" in done.stdout + done.stderr
     assert plan_file.read_plan(shell.folder / "run" / "parallel.json") == plan
     assert json.loads((shell.folder / "run" / "parallel-measured.json").read_text())["measured_s"] > 0
+
+
+def test_a_plain_script_is_told_that_a_plan_needs_code(shell: Shell) -> None:
+    if "weft_parallel" not in {entry.name for entry in entry_points(group="torch.backends")}:
+        pytest.skip("install weft again: it has another entry point than when it was installed")
+    (shell.folder / "train.py").write_text(DDP)
+    plan = replace(plan_for(1, 2), way=Way(kind="fsdp"))
+    plan_file.write_plan(plan, shell.folder / "plan.json")
+    done = shell.weft("run", "-n", "2", "--plan", "plan.json", "train.py", timeout=200)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert said.count("the plan of this run is fsdp, which needs weft.parallel.apply") == 1
 
 
 SHARDED = """

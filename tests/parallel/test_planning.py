@@ -125,7 +125,7 @@ def test_another_network_is_planned_anew_and_an_elastic_run_keeps_its_kind() -> 
     assert not plan_file.network_changed(plan, GIGABIT * 1.1)
     assert plan_file.network_changed(plan, GIGABIT / 2)
     slower = replace(plan.cluster, card_bps=GIGABIT / 2)
-    assert plan_file.replan(plan, slower, keep_kind=True).predicted.step_s > plan.predicted.step_s
+    assert plan_file.replan(plan, slower, kinds=(plan.way.kind,)).predicted.step_s > plan.predicted.step_s
     fewer = plan_file.for_hosts(plan, ("h0", "h1", "h3"), 2)
     assert fewer.way.kind == "hsdp"
     assert fewer.cluster.host_count == 3

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from weft.errors import UsageError
 from weft.parallel.planning.candidates import PLAIN_FSDP, candidates, divisions
-from weft.parallel.prediction.cluster import ClusterFacts, CollectiveSpeed, fit_speed
+from weft.parallel.prediction.cluster import ClusterFacts, CollectiveSpeed, fit_speed, on_cpus
 from weft.parallel.prediction.costs import collective_cost
 from weft.parallel.prediction.memory import peak_bytes
 from weft.parallel.prediction.predict import predict
@@ -98,6 +98,27 @@ def test_a_bucket_holds_whole_gradients() -> None:
 def test_copies_to_buckets_keep_the_processor_busy() -> None:
     copying = predict(step(), cluster(bucket_copy_bps=250 * MB), Way(bucket_bytes=25 * MB))
     assert copying.step_s == pytest.approx(0.6 + 0.1 + 4 * 0.3)
+
+
+def test_shards_leave_what_an_optimizer_takes_for_each_tensor() -> None:
+    optimized = replace(step(1), optimizer_s=0.8, optimizer_fixed_s=0.4)
+    assert optimized.optimizer_s_of(8) == pytest.approx(0.45)
+    quick = cluster(1, 8, memory_bps=1e18)
+    assert predict(optimized, quick, Way(kind="fsdp")).step_s == pytest.approx(0.3 + 0.45)
+
+
+def test_fsdp_takes_a_time_for_each_layer() -> None:
+    alone, hooked = (
+        predict(step(), cluster(1, 2, shard_fixed_s=seconds), Way(kind="fsdp")) for seconds in (0.0, 0.01)
+    )
+    assert hooked.step_s == pytest.approx(alone.step_s + 2 * 4 * 0.01)
+
+
+def test_cpus_take_what_is_usual_where_nothing_was_measured() -> None:
+    usual, measured = on_cpus(cluster(1, 2)), on_cpus(cluster(1, 2, shard_fixed_s=0.01))
+    assert usual.shard_fixed_s > 0
+    assert usual.bucket_copy_bps > 0
+    assert measured.shard_fixed_s == 0.01
 
 
 def test_computing_is_slower_beside_transport_on_the_same_cores() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from pathlib import Path
 
@@ -201,6 +202,27 @@ def test_a_script_is_recorded_and_ended(tmp_path: Path, monkeypatch: pytest.Monk
         record_script("short.py")
 
 
+SHARING = """
+import os, torch, weft
+weft.init()
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+batch = weft.size() * 10 + len(os.sched_getaffinity(0))
+while True:
+    model(torch.randn(batch, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_worker_is_recorded_on_its_share_of_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SHARING)
+    cores = len(os.sched_getaffinity(0))
+    assert record_script("train.py", workers=2).samples == 10 + max(1, cores // 2)
+
+
 def test_a_script_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="must be a file"):
         recording_launch("nowhere.py", (), None)
@@ -219,6 +241,9 @@ def test_the_slowest_link_counts() -> None:
 def test_links_never_measured_are_refused() -> None:
     with pytest.raises(UsageError, match="none from b to a; run weft check -H a,b"):
         sources.measured_cluster(("a", "b"), 1, links(("a", "b", 940.0)))
+    failed = {("a", "b"): MeasuredLink(source="a", target="b", error="timed out")}
+    with pytest.raises(UsageError, match="got timed out from a to b; run weft check -H a,b and mend"):
+        sources.measured_cluster(("a", "b"), 1, failed)
 
 
 def test_a_table_of_the_collectives_is_fitted(tmp_path: Path) -> None:
@@ -292,6 +317,110 @@ def test_one_loss_of_several_forward_parts_is_one_pass(
     )  # of both; and Adam's counts of steps
     assert record.other_s >= 0.05
     assert record.forward_s < 0.05
+
+
+class Named(nn.Module):
+    """A model whose inputs have names, and which gives its loss if it is given labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(10, 8), nn.Linear(8, 10)
+
+    def forward(self, *, ids: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        scores = self.head(self.embedding(ids))
+        if labels is None:
+            return {"scores": scores}
+        return {"loss": nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten()), "scores": scores}
+
+
+def test_a_batch_may_have_names_or_be_a_tensor(tmp_path: Path) -> None:
+    ids = torch.zeros(4, 6, dtype=torch.int64)
+    seen: list[torch.Tensor] = []
+
+    def loss(output: dict[str, torch.Tensor]) -> torch.Tensor:
+        seen.append(output["loss"])
+        return output["loss"]
+
+    record = record_step(Named(), {"ids": ids, "labels": ids}, loss=loss, repeats=1)
+    assert record.samples == 4
+    assert seen
+    assert record_step(nn.Linear(4, 2), torch.zeros(3, 4), repeats=1).samples == 3
+    nets = tmp_path / "nets.py"
+    nets.write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.a = nn.Embedding(9, 4)\n    def forward(self, scale, *, ids):\n"
+        "        return self.a(ids) * scale\n"
+    )
+    made = sources.record_factory(f"{nets}:Net", "ids=5x6:int64,scale=1", flops=1e9)
+    assert made.parameter_bytes == 9 * 4 * 4
+    for batch in ("ids=5x6:int64,1", "ids=5x6,ids=5x6"):
+        with pytest.raises(UsageError, match="must name all inputs, each once, or none"):
+            sources.record_factory(f"{nets}:Net", batch, flops=1e9)
+
+
+ADVERSARIES = """
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel
+maker = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+judge = DataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+teacher = nn.Linear(4, 4)
+makers, judges = torch.optim.Adam(maker.parameters()), torch.optim.SGD(judge.parameters(), 0.1)
+while True:
+    with torch.no_grad():
+        teacher(torch.randn(2, 4))
+    made = maker(torch.randn(2, 4))
+    judges.zero_grad()
+    (judge(made.detach()).mean() - judge(torch.randn(2, 4)).mean()).backward()
+    judges.step()
+    makers.zero_grad()
+    judge(made).mean().backward()
+    makers.step()
+"""
+
+PARTS = """
+import torch
+from torch import nn
+model = nn.ModuleDict({"encoder": nn.Linear(4, 8), "decoder": nn.Linear(8, 4)})
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, history_size=3)
+rows = torch.randn(16, 4)
+def closure():
+    optimizer.zero_grad()
+    loss = (model["decoder"](model["encoder"](rows)) - rows).square().mean()
+    loss.backward()
+    return loss
+while True:
+    optimizer.step(closure)
+"""
+
+
+def test_all_models_that_a_script_calls_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("adversaries.py").write_text(ADVERSARIES)
+    record = record_script("adversaries.py")
+    maker, judge = 4 * (4 * 8 + 8 + 8 * 4 + 4), 4 * (4 * 8 + 8 + 8 + 1)
+    assert record.parameter_bytes == maker + judge
+    assert record.passes == 2
+    assert record.optimizer_bytes == pytest.approx(2 * maker, abs=64)
+    assert all(layer.backward_s > 0 for layer in record.layers if layer.parameter_bytes)
+    Path("parts.py").write_text(PARTS)
+    record = record_script("parts.py")
+    assert record.parameter_bytes == 4 * (4 * 8 + 8 + 8 * 4 + 4)
+    assert record.passes >= 3
+    assert record.optimizer_s < 0.9 * record.compute_s
+
+
+class Shell(nn.Module):
+    """A model that only holds another one."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+
+def test_what_wraps_a_model_is_no_layer() -> None:
+    assert list(layers_of(Shell(Net()))) == [f"inner.{name}" for name in layers_of(Net())]
+    assert list(layers_of(Shell(nn.MultiheadAttention(4, 2)))) == ["inner"]
 
 
 def test_a_model_is_left_as_it_was() -> None:

@@ -39,9 +39,10 @@ def loss_of(output: torch.Tensor) -> torch.Tensor:
     return output.square().mean()
 
 
-def batches(rank: int, step: int) -> list[torch.Tensor]:
+def batches(rank: int, step: int, like: nn.Module) -> list[torch.Tensor]:
     source = torch.Generator().manual_seed(1000 * step + rank)
-    return [torch.randn(ROWS, 6, generator=source) for _ in range(PASSES)]
+    dtype = next(like.parameters()).dtype
+    return [torch.randn(ROWS, 6, generator=source).to(dtype) for _ in range(PASSES)]
 
 
 def trained_alone(net: nn.Module, world: int) -> list[torch.Tensor]:
@@ -49,7 +50,7 @@ def trained_alone(net: nn.Module, world: int) -> list[torch.Tensor]:
     for step in range(STEPS):
         optimizer.zero_grad()
         for rank in range(world):
-            for rows in batches(rank, step):
+            for rows in batches(rank, step, net):
                 (loss_of(net(rows)) / world).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return [one.detach() for one in net.parameters()]
@@ -59,7 +60,7 @@ def trained_together(net: nn.Module, way: Way) -> list[torch.Tensor]:
     model, optimizer = apply(net, torch.optim.AdamW(net.parameters(), 0.01), way)
     for step in range(STEPS):
         optimizer.zero_grad()
-        for number, rows in enumerate(batches(dist.get_rank(), step)):
+        for number, rows in enumerate(batches(dist.get_rank(), step, net)):
             with micro_batch(model, last=number == PASSES - 1):
                 loss_of(model(rows)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -78,7 +79,9 @@ def main() -> None:
         groups.hosts_of_ranks = lambda: [list(range(half)), list(range(half, world))]
     torch.manual_seed(0)
     net = Net()
-    expected = trained_alone(copy.deepcopy(net), world)
+    expected = {
+        dtype: trained_alone(copy.deepcopy(net).to(dtype), world) for dtype in (torch.float32, torch.float64)
+    }
     ways = [
         Way(),
         Way(bucket_bytes=1 << 20, sync_every_pass=True),
@@ -90,18 +93,22 @@ def main() -> None:
         ),
         Way(kind="zero2", sync_every_pass=True),
     ]
-    for way in ways:
+    runs = [(way, torch.float32) for way in ways]
+    runs += [
+        (way, torch.float64) for way in ways if way.shards and way.sync_every_pass
+    ]  # whose mean is a sum
+    for way, dtype in runs:
         torch.manual_seed(dist.get_rank())  # apply gives everyone rank 0's
-        mine = copy.deepcopy(net)
+        mine = copy.deepcopy(net).to(dtype)
         if dist.get_rank():
             with torch.no_grad():
                 for one in mine.parameters():
                     one.normal_()
         found = trained_together(mine, way)
-        worst = max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+        worst = max(float((a - b).abs().max()) for a, b in zip(found, expected[dtype], strict=True))
         assert worst < 2e-6, (str(way), worst)
         if dist.get_rank() == 0:
-            print("same:", way, flush=True)
+            print("same:", way, dtype, flush=True)
     weft.shutdown()
 
 

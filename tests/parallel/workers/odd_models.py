@@ -16,6 +16,7 @@ from weft.errors import UsageError
 from weft.parallel import Way, apply
 
 STEPS = 3
+CLIPPED_AT = 0.5  # norm of all gradients
 
 
 class Tied(nn.Module):
@@ -69,23 +70,38 @@ def loss_of(output: torch.Tensor) -> torch.Tensor:
     return output.square().mean() + output[0].logsumexp(-1).mean()
 
 
+def training(net: nn.Module) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Return an optimizer of two groups with a schedule, made before a plan is applied."""
+    trained = [one for one in net.parameters() if one.requires_grad]
+    groups = [
+        {"params": [one for one in trained if one.dim() > 1], "weight_decay": 0.1},
+        {"params": [one for one in trained if one.dim() <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, 0.01)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
+
+
 def alone(net: nn.Module, world: int) -> list[torch.Tensor]:
-    optimizer = torch.optim.AdamW([one for one in net.parameters() if one.requires_grad], 0.01)
+    optimizer, schedule = training(net)
     for step in range(STEPS):
         optimizer.zero_grad()
         for rank in range(world):
             (loss_of(net(tokens(rank, step))) / world).backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(net.parameters(), CLIPPED_AT)
         optimizer.step()
+        schedule.step()
     return [one.detach() for one in net.parameters()]
 
 
 def together(net: nn.Module, way: Way) -> list[torch.Tensor]:
-    optimizer = torch.optim.AdamW([one for one in net.parameters() if one.requires_grad], 0.01)
-    model, optimizer = apply(net, optimizer, way)  # type: ignore[assignment]
+    optimizer, schedule = training(net)
+    model, optimizer = apply(net, optimizer, way)
     for step in range(STEPS):
         optimizer.zero_grad()
         loss_of(model(tokens(dist.get_rank(), step))).backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), CLIPPED_AT)
         optimizer.step()
+        schedule.step()
     return [
         one.full_tensor().detach() if isinstance(one, DTensor) else one.detach() for one in model.parameters()
     ]

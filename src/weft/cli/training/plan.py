@@ -59,7 +59,7 @@ def _gpu(text: str) -> object:
     "--batch",
     type=Text("shapes", "8x3x32x32"),
     metavar="SPEC",
-    help="Inputs of --model: 8x3x32x32 or 8x128:int64; of a size, sequences x length.",
+    help="Inputs of --model: 8x3x32x32, 8x128:int64 or ids=8x128:int64; of a size, sequences x length.",
 )
 @click.option(
     "--passes", type=Whole(1, 4096, example=8), metavar="N", help="Passes (micro-batches) in a step."
@@ -115,6 +115,10 @@ def command(**options: Any) -> None:
         return
     cluster = make_cluster(options, entries)
     step = make_step(options, entries)
+    if step.device == "cpu":
+        from weft.parallel.prediction.cluster import on_cpus
+
+        cluster = on_cpus(cluster)
     if options["record"]:
         from weft.parallel.recording.launching import step_text
 
@@ -268,7 +272,8 @@ def make_step(options: dict[str, Any], entries: tuple[HostEntry, ...]) -> Record
 
     if sys.stderr.isatty():
         click.echo(f"weft: recording a few steps of {options['script']}", err=True)
-    found = record_script(options["script"], options["arguments"], entries[0] if entries else None)
+    host, (_, workers) = entries[0] if entries else None, _alike(entries, options["per_host"])
+    found = record_script(options["script"], options["arguments"], host, workers)
     return replace(found, passes=passes) if passes else found
 
 

@@ -225,11 +225,6 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     elastic = None if kubernetes is not None else elastic_config(options)
     parallel = options.pop("parallel")
     config = make_config(ctx.meta[_ANY_COMMAND], **options)
-    if parallel is not None:
-        from weft.parallel.applying.launching import planned_launch
-
-        config, planned = planned_launch(config, parallel, dry=dry)
-        click.echo(f"weft: {planned}", err=True)
     if elastic is not None:
         from weft.elastic.launcher.underlying import underlying_launch
         from weft.launch.engines.engine import choose_engine
@@ -238,6 +233,11 @@ def command(ctx: click.Context, /, **options: Any) -> None:
             raise UsageError("--elastic runs on the engines local and ssh, got --sbatch; drop one of the two")
         if choose_engine(config) != "pods":  # which knows its hosts later
             config = underlying_launch(config, elastic)
+    if parallel is not None:
+        from weft.parallel.applying.launching import planned_launch
+
+        config, planned = planned_launch(config, parallel, dry=dry, elastic=elastic is not None)
+        click.echo(f"weft: {planned}", err=True)
     if sbatch is not None:
         from weft.launch.engines.slurm import write_batch_script
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,14 @@ from weft.errors import UsageError
 from weft.parallel.applying import groups
 from weft.parallel.applying.checks import can_shard, check_ready, check_shards
 from weft.parallel.applying.comparing import StepTimer
-from weft.parallel.applying.from_launcher import plan_from_env
-from weft.parallel.applying.overlap import OverlappedReduceScatter, PendingReductions
+from weft.parallel.applying.from_launcher import by_a_plan, plan_from_env
 from weft.parallel.applying.passes import ATTRIBUTE
-from weft.parallel.applying.torch_private import gather_in_background
+from weft.parallel.applying.sharding import shard
 from weft.parallel.planning.choice import choose
 from weft.parallel.planning.plan_file import ParallelPlan, check_for, for_hosts, make_plan, read_plan
 from weft.parallel.prediction.way import KINDS, Way
-from weft.parallel.recording.layers import own_parameters, sharded_apart
-from weft.parallel.recording.optimizers import arguments_of
+from weft.parallel.recording.optimizers import arguments_of, follow
+from weft.parallel.recording.recorder import Batch
 
 
 def apply(
@@ -31,16 +30,19 @@ def apply(
     optimizer: torch.optim.Optimizer,
     plan: str | Path | ParallelPlan | Way = "auto",
     *,
-    batch: Sequence[Any] | None = None,
+    batch: Batch | None = None,
     passes: int = 1,
+    loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
     """Return model and optimizer as the plan has them; a collective call, before the first step.
 
     `plan` is a plan file, a plan, a way, or `"auto"`: the plan of `weft run --plan`, or one made here from a step over
-    `batch` and collectives measured now. Parameters and buffers become those of rank 0 everywhere.
+    `batch` (what the model is called with: arguments, a mapping of those with names, or a tensor) and `loss` of what it
+    returns (its own `loss`, or a mean), and from collectives measured now. Parameters and buffers become rank 0's
+    everywhere.
     """
     check_ready(model, optimizer)
-    found = _plan(model, optimizer, plan, batch, passes)
+    found = _plan(model, optimizer, plan, batch, passes, loss)
     way = found.way if isinstance(found, ParallelPlan) else found
     if isinstance(found, ParallelPlan) and plan != "auto":
         hosts = groups.hosts_of_ranks()
@@ -51,7 +53,7 @@ def apply(
     if not way.shards:
         model, optimizer = _replicated(model, optimizer, way, found)
     else:
-        _shard(model, optimizer, way)
+        shard(model, optimizer, way)
     setattr(model, ATTRIBUTE, way)
     if way.local_steps > 1:
         _average_now_and_then(model, optimizer, way.local_steps)
@@ -61,7 +63,12 @@ def apply(
 
 
 def _plan(
-    model: nn.Module, optimizer: torch.optim.Optimizer, plan: Any, batch: Sequence[Any] | None, passes: int
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    plan: Any,
+    batch: Batch | None,
+    passes: int,
+    loss: Callable[[Any], torch.Tensor] | None,
 ) -> ParallelPlan | Way:
     if isinstance(plan, (ParallelPlan, Way)):
         return plan
@@ -75,7 +82,7 @@ def _plan(
         )
     from weft.parallel.recording.here import measured_here, recorded_here
 
-    step = recorded_here(model, batch, optimizer=optimizer, passes=passes)
+    step = recorded_here(model, batch, loss=loss, optimizer=optimizer, passes=passes)
     cluster = measured_here(groups.hosts_of_ranks())
     kinds = [kind for kind in KINDS if not Way(kind=kind).shards or can_shard(model, optimizer)]
     chosen: list[Any] = [make_plan(step, cluster, choose(step, cluster, kinds=kinds), "rounding")]
@@ -108,18 +115,25 @@ def _replicated(
     group = groups.group_of(everyone, way.wire, dict(os.environ))
     if way.local_steps > 1:
         return model, optimizer
-    wrapped = nn.parallel.DistributedDataParallel(
-        model, process_group=group, bucket_cap_mb=max(1, way.bucket_bytes >> 20), gradient_as_bucket_view=True
-    )
+    with by_a_plan():
+        wrapped = nn.parallel.DistributedDataParallel(
+            model,
+            process_group=group,
+            bucket_cap_mb=max(1, way.bucket_bytes >> 20),
+            gradient_as_bucket_view=True,
+        )
     if way.wire != "fp32" and not groups.is_ours():
         from weft.collectives import hooks
 
         wrapped.register_comm_hook(group, hooks.fp16_hook if way.wire == "fp16" else hooks.bf16_hook)
     if way.kind == "zero1":
-        from torch.distributed.optim import ZeroRedundancyOptimizer
+        from weft.parallel.applying.sharded_state import ShardedStateOptimizer
 
         parts = [{"params": part["params"], **arguments_of(part)} for part in optimizer.param_groups]
-        made: Any = ZeroRedundancyOptimizer(parts, optimizer_class=type(optimizer), process_group=group)
+        made: Any = ShardedStateOptimizer(
+            parts, optimizer_class=type(optimizer), process_group=group, parameters_as_bucket_view=True
+        )
+        follow(made, optimizer)
         return wrapped, made
     return wrapped, optimizer
 
@@ -137,59 +151,6 @@ def _swapped(
     _, wrapped = lms.wrap(model, optimizer, limit=found.cluster.device_bytes)
     assert wrapped is not None
     return wrapped
-
-
-def _shard(model: nn.Module, optimizer: torch.optim.Optimizer, way: Way) -> None:
-    """Shard layer by layer, then what is left in the model; the optimizer's parameters become the shards."""
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import fully_shard
-
-    device = next(model.parameters()).device
-    shards, across = _shard_groups(way)
-    mesh = DeviceMesh.from_group(shards, device.type, mesh_dim_names=("shard",))
-    layers = sharded_apart(model)
-    names = {id(one): name for name, one in model.named_parameters()}
-    resharding = way.kind in ("fsdp", "hsdp")
-    for layer in layers.values():
-        fully_shard(layer, mesh=mesh, reshard_after_forward=resharding)
-    fully_shard(model, mesh=mesh, reshard_after_forward=resharding)
-    sharded = dict(model.named_parameters())
-    for part in optimizer.param_groups:
-        part["params"] = [sharded[names[id(one)]] for one in part["params"]]
-    modules: list[Any] = [model, *layers.values()]
-    if device.type == "cpu":
-        gather_in_background(model)
-    owned = own_parameters(model, layers)
-    pending = PendingReductions()
-    for name, module in {"model": model, **layers}.items():
-        if device.type == "cpu" or across is not None:
-            some_module: Any = module
-            some_module.set_custom_reduce_scatter(
-                OverlappedReduceScatter(pending, owned.get(name, []), across)
-            )
-    _prefetch(modules[1:], way.prefetch)
-
-
-def _shard_groups(way: Way) -> tuple[Any, Any]:
-    """Return the group that this rank's shards are spread over, and for HSDP that of the same shard on all hosts."""
-    environ, rank = dict(os.environ), dist.get_rank()
-    if way.kind != "hsdp":
-        return groups.group_of(list(range(dist.get_world_size())), way.wire, environ), None
-    hosts = groups.hosts_of_ranks()
-    workers = groups.even_hosts(hosts)
-    local = [groups.group_of(ranks, "fp32", environ) for ranks in hosts]
-    across = [groups.group_of([ranks[n] for ranks in hosts], way.wire, environ) for n in range(workers)]
-    host = next(number for number, ranks in enumerate(hosts) if rank in ranks)
-    return local[host], across[hosts[host].index(rank)] if len(hosts) > 1 else None
-
-
-def _prefetch(layers: Sequence[Any], depth: int) -> None:
-    """Let each layer gather those that come next, forward and backward, as deep as the plan says."""
-    for number, layer in enumerate(layers):
-        if following := list(layers[number + 1 : number + 1 + depth]):
-            layer.set_modules_to_forward_prefetch(following)
-        if before := list(reversed(layers[max(0, number - depth) : number])):
-            layer.set_modules_to_backward_prefetch(before)
 
 
 def _average_now_and_then(model: nn.Module, optimizer: torch.optim.Optimizer, every: int) -> None:

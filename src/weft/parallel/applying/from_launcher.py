@@ -9,8 +9,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,8 @@ def autoload() -> None:
         return
     if plan.way.kind == "ddp":
         use_buckets(plan.way.bucket_bytes)
+    else:
+        tell_of_plain_ddp(plan.way.kind)
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     from weft.parallel.applying.comparing import StepTimer
@@ -60,4 +65,40 @@ def use_buckets(nbytes: int) -> None:
     DistributedDataParallel.__init__ = planned  # type: ignore[method-assign]
 
 
+def tell_of_plain_ddp(kind: str) -> None:
+    """Say once that a script which wraps its model in DDP by itself does not carry out a plan of another kind."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    original = DistributedDataParallel.__init__
+    if hasattr(original, "__wrapped__"):
+        return
+    told = os.environ.get("RANK", "0") != "0"
+
+    @wraps(original)
+    def telling(self: Any, *args: Any, **given: Any) -> None:
+        nonlocal told
+        if not told and not _by_a_plan.get():
+            told = True
+            print(
+                f"weft: the plan of this run is {kind}, which needs weft.parallel.apply in the script; it wraps its "
+                "model in DDP by itself, and steps are compared with what was predicted of the plan",
+                file=sys.stderr,
+                flush=True,
+            )
+        original(self, *args, **given)
+
+    DistributedDataParallel.__init__ = telling  # type: ignore[method-assign]
+
+
+@contextmanager
+def by_a_plan() -> Iterator[None]:
+    """Let DDP be made as a plan has it."""
+    before = _by_a_plan.set(True)
+    try:
+        yield
+    finally:
+        _by_a_plan.reset(before)
+
+
+_by_a_plan: ContextVar[bool] = ContextVar("weft_by_a_plan", default=False)
 _BUCKET_POSITION = 6  # of bucket_cap_mb among the arguments of DDP

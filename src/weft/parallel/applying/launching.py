@@ -17,7 +17,7 @@ from weft.parallel.planning.plan_file import (
     read_plan,
     replan,
 )
-from weft.parallel.prediction.cluster import ClusterFacts
+from weft.parallel.prediction.cluster import ClusterFacts, on_cpus
 from weft.parallel.prediction.way import Way
 from weft.parallel.recording.launching import record_script
 from weft.parallel.recording.sources import kept_links, measured_cluster
@@ -26,11 +26,14 @@ from weft.text import format_seconds
 AUTO = "auto"
 
 
-def planned_launch(config: LaunchConfig, asked: str, *, dry: bool = False) -> tuple[LaunchConfig, str]:
+def planned_launch(
+    config: LaunchConfig, asked: str, *, dry: bool = False, elastic: bool = False
+) -> tuple[LaunchConfig, str]:
     """Return the launch with its plan, and what to say about it; nothing of the run itself is started.
 
     `auto` records one worker of the script and plans for DDP, which needs no code. A plan file is taken as it is, or
-    made anew where the links have been measured to be others than those it was made for.
+    made anew where the links have been measured to be others than those it was made for, or where it shards and each
+    worker of an elastic run keeps a whole model.
     """
     if asked == AUTO:
         if dry:
@@ -40,6 +43,9 @@ def planned_launch(config: LaunchConfig, asked: str, *, dry: bool = False) -> tu
         plan = read_plan(Path(asked))
         _check(plan, config)
         plan, told = _renewed(plan, config)
+        if elastic and plan.way.kind != "ddp":
+            told += f"workers of an elastic run keep whole models, so ddp is planned for in place of {plan.way.kind}; "
+            plan = replan(plan, plan.cluster, kinds=("ddp",))
     wire = config.wire or plan.way.wire
     predicted = f"{plan.way}: a step is predicted to take {format_seconds(plan.predicted.step_s)}"
     return (
@@ -56,7 +62,9 @@ def _made(config: LaunchConfig) -> ParallelPlan:
     names, workers = _hosts(config)
     cluster = measured_cluster(names, workers)
     host = config.hosts[0] if config.hosts else None
-    step = record_script(config.command.target, config.command.args, host)
+    step = record_script(config.command.target, config.command.args, host, workers)
+    if step.device == "cpu":
+        cluster = on_cpus(cluster)
     # The passes of a step are the script's: only what is not in its code may change.
     choice = choose(step, cluster, kinds=("ddp",), ways=_without_code(step.passes, cluster))
     return make_plan(step, cluster, choice, "rounding")

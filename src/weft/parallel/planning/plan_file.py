@@ -98,9 +98,8 @@ def check_for(plan: ParallelPlan, hosts: Sequence[str], workers: int) -> None:
         )
 
 
-def replan(plan: ParallelPlan, cluster: ClusterFacts, *, keep_kind: bool = False) -> ParallelPlan:
-    """Return the plan for another network or other hosts; `keep_kind` is for runs whose state lies as it lies."""
-    kinds = (plan.way.kind,) if keep_kind else tuple(KINDS)
+def replan(plan: ParallelPlan, cluster: ClusterFacts, *, kinds: Sequence[str] = tuple(KINDS)) -> ParallelPlan:
+    """Return the plan for another network or other hosts; `kinds` are what the state of a run allows."""
     ways = list(candidates(plan.step, cluster))
     if not any(way.kind in kinds for way in ways):
         ways.append(plan.way)  # a single host or worker leaves nothing to shard over, and so no candidate
@@ -124,7 +123,7 @@ def for_hosts(plan: ParallelPlan, hosts: Sequence[str], workers_per_host: int) -
         workers_per_host=workers_per_host,
         racks=plan.cluster.racks if len(hosts) % plan.cluster.racks == 0 else 1,
     )
-    return replan(plan, cluster, keep_kind=True)
+    return replan(plan, cluster, kinds=(plan.way.kind,))
 
 
 def same_way(plan: ParallelPlan, way: Way) -> ParallelPlan:

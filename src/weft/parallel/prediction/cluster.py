@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weft.errors import UsageError
 
@@ -11,6 +11,8 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather")
 USUAL_EFFICIENCY = 0.87  # of a card's rate, by our collectives over TCP: 1.15 of the cards' bound
 USUAL_MEMORY_BPS = 4e9  # bytes/s that workers of a host exchange through shared memory
 USUAL_FIXED_S = 1e-3  # of one collective between hosts: threads, meeting, first bytes
+USUAL_COPY_BPS = 6e9  # bytes/s that a worker copies on a CPU, while the others of its host do
+USUAL_LAYER_S = 3e-4  # that FSDP2 takes for a layer on a CPU, forward or backward
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class ClusterFacts:
     # At which a worker copies layers that it gathers and scatters, and gradients to buckets; 0: beside compute.
     shard_copy_bps: float = 0.0
     bucket_copy_bps: float = 0.0
+    shard_fixed_s: float = (
+        0.0  # of a layer that FSDP2 gathers, in a pass forward or backward: hooks and views
+    )
     transport_cores: float = 0.0  # processor time of a worker's transport, by the time that the network works
     copy_bps: float = (
         0.0  # between a device and main memory; 0: the device is the CPU, nothing can be swapped
@@ -77,6 +82,16 @@ class ClusterFacts:
     @property
     def world(self) -> int:
         return len(self.hosts) * self.workers_per_host
+
+
+def on_cpus(cluster: ClusterFacts) -> ClusterFacts:
+    """Return the cluster with what a CPU usually takes for copies and layers, where it was not measured."""
+    return replace(
+        cluster,
+        shard_copy_bps=cluster.shard_copy_bps or USUAL_COPY_BPS,
+        bucket_copy_bps=cluster.bucket_copy_bps or USUAL_COPY_BPS,
+        shard_fixed_s=cluster.shard_fixed_s or USUAL_LAYER_S,
+    )
 
 
 def slowest(speeds: Mapping[tuple[str, str], float]) -> float:

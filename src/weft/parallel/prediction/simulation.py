@@ -110,6 +110,8 @@ class _Replicated(_StepPlayer):
         self.time.wait(self.time.now + max(0.0, paged_s - seconds))
         if self.way.kind == "zero1" and world > 1:
             self.time.exchange(self.cost("all_gather", step.parameter_bytes), self.time.now, overlap=False)
+            # Each worker gives its parameters to all in a collective of its own.
+            self.time.wait(self.time.now + (world - 1) * self.cost("all_gather", 0).seconds)
         if self.way.local_steps > 1 and world > 1:
             whole = self.cost("all_reduce", step.parameter_bytes)
             share = CollectiveCost(
@@ -194,6 +196,7 @@ class _Sharded(_StepPlayer):
             if index in arrives:
                 self.time.wait(arrives[index])
                 self.copy(layer.parameter_bytes, self.cluster.shard_copy_bps)
+            self.time.wait(self.time.now + self.cluster.shard_fixed_s)
             for more in range(index + 1, index + 1 + ahead):
                 gather(more, self.time.now)
             self.time.compute(layer.forward_s if forward else layer.backward_s)
@@ -213,4 +216,4 @@ class _Sharded(_StepPlayer):
             self.time.exchange(self.cost("all_reduce", nbytes, "across"), ended, overlap=overlap)
 
     def finish(self) -> None:
-        self.time.compute(self.step.optimizer_s / self.shards)
+        self.time.compute(self.step.optimizer_s_of(self.shards))

@@ -47,6 +47,7 @@ class RecordedStep:
     layers: tuple[LayerRecord, ...]
     passes: int = 1  # micro-batches in a step
     optimizer_s: float = 0.0  # of the whole model on one worker
+    optimizer_fixed_s: float = 0.0  # of it, that does not become less with smaller tensors: calls for each
     other_s: float = 0.0  # of a step beside its passes and the optimizer: batches, clipping, logs
     optimizer_bytes: int = 0  # state of the optimizer for all parameters
     device: str = "cpu"  # what it was recorded on, or computed for
@@ -88,6 +89,11 @@ class RecordedStep:
     @property
     def backward_s(self) -> float:
         return sum(layer.backward_s for layer in self.layers)
+
+    def optimizer_s_of(self, shards: int) -> float:
+        """Return what the optimizer takes for one of so many shards of every tensor."""
+        fixed_s = min(self.optimizer_fixed_s, self.optimizer_s)
+        return fixed_s + (self.optimizer_s - fixed_s) / shards
 
     @property
     def compute_s(self) -> float:

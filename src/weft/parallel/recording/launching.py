@@ -1,4 +1,4 @@
-"""Starts one worker that records a script, here or on a host."""
+"""Starts one worker that records a script, here or on a host, on the cores that it will have in the run."""
 
 from __future__ import annotations
 
@@ -21,21 +21,28 @@ from weft.topology.hostlist import HostEntry
 MARK = "weft-step "  # as recording/script.py writes it
 
 
-def recording_launch(script: str, arguments: Sequence[str], host: HostEntry | None) -> LaunchConfig:
-    """Return the launch that records a script: one worker, on the first host of the plan or on this machine."""
+def recording_launch(
+    script: str, arguments: Sequence[str], host: HostEntry | None, workers: int = 1
+) -> LaunchConfig:
+    """Return the launch that records a script, on the first host of the plan or on this machine.
+
+    As many workers are placed as the host will have; the first one records on its share of the cores, alone.
+    """
     if not Path(script).is_file():
         raise UsageError(f"SCRIPT must be a file, got {script}, which is not there; check the path")
     return LaunchConfig(
         command=Command("module", "weft.parallel.recording.script", (script, *arguments)),
-        hosts=(replace(host, workers=1),) if host is not None else (),
-        workers=1 if host is None else None,
+        hosts=(replace(host, workers=workers),) if host is not None else (),
+        workers=workers if host is None else None,
         skip_checks=True,
     )
 
 
-def record_script(script: str, arguments: Sequence[str] = (), host: HostEntry | None = None) -> RecordedStep:
-    """Run a script until a few steps are recorded."""
-    config = recording_launch(script, arguments, host)
+def record_script(
+    script: str, arguments: Sequence[str] = (), host: HostEntry | None = None, workers: int = 1
+) -> RecordedStep:
+    """Run a script until a few steps of one of the workers of a host are recorded."""
+    config = recording_launch(script, arguments, host, workers)
     with tempfile.TemporaryDirectory(prefix="weft-plan-") as folder:
         run_dir = Path(folder) / "run"
         with redirect_stdout(io.TextIOWrapper(io.BytesIO())):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 _LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 
@@ -25,16 +26,39 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
     return found or {"model": model}
 
 
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Return the model inside what DDP, DataParallel and torch.compile make of it."""
+    name = "_orig_mod"  # torch.compile's
+    while True:
+        if isinstance(module, (DistributedDataParallel, DataParallel)):
+            module = module.module
+        elif isinstance(inner := module._modules.get(name), nn.Module):
+            module = inner
+        else:
+            return module
+
+
 def _layers(module: nn.Module, name: str, *, top: bool = False) -> Iterator[tuple[str, nn.Module]]:
     if next(module.parameters(), None) is None:
         return
-    within = any(isinstance(inner, _LISTS) for inner in module.modules())
+    within = _has_list(module)
     children = list(module.named_children())
     if children and (top or isinstance(module, _LISTS) or (within and _holds_blocks(module))):
         for child_name, child in children:
-            yield from _layers(child, f"{name}.{child_name}" if name else child_name)
+            inner = f"{name}.{child_name}" if name else child_name
+            yield from _layers(child, inner, top=top and _is_wrapped(child, children))
     else:
         yield name or "model", module
+
+
+def _is_wrapped(child: nn.Module, children: Sequence[tuple[str, nn.Module]]) -> bool:
+    """Return whether a module is all there is of the one around it, and made of others."""
+    owners = [each for _, each in children if next(each.parameters(), None) is not None]
+    return owners == [child] and (_has_list(child) or not child._parameters)
+
+
+def _has_list(module: nn.Module) -> bool:
+    return any(isinstance(inner, _LISTS) for inner in module.modules())
 
 
 def _holds_blocks(module: nn.Module) -> bool:

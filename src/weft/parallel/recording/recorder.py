@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
@@ -22,6 +22,9 @@ from weft.parallel.recording.cores import CoreUse, own_cores
 from weft.parallel.recording.layers import bytes_of, layers_of, own_parameters, tensors_in
 from weft.parallel.recording.optimizers import optimizer_seconds
 from weft.parallel.recording.torch_private import OUTSIDE, at_backward_end, backward_number
+
+# What a model is called with: its arguments, those by name, or one tensor.
+Batch = Sequence[Any] | Mapping[str, Any] | torch.Tensor
 
 # Tensors of state for each parameter, by the optimizer's class; of others, as Adam's.
 _STATES = {"SGD": 0, "Adagrad": 1, "RMSprop": 1, "Adafactor": 0, "LBFGS": 0, "Muon": 1}
@@ -37,7 +40,7 @@ class PassClock:
 
     def __init__(self, model: nn.Module, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._began_at = clock()
+        self.began_at = clock()
         self._backward = OUTSIDE  # the last call of backward: a step may have several, one for each loss
         self._parameters = {one.untyped_storage().data_ptr() for one in model.parameters() if not one.is_meta}
         self._seen: set[Any] = set()
@@ -55,7 +58,7 @@ class PassClock:
             self._backward = backward
             self.loss_at = self._clock() if self.loss_at is None else self.loss_at
             at_backward_end(self._end)
-        at = self._clock() if self.marks else self._began_at
+        at = self._clock() if self.marks else self.began_at
         self.marks.append((at, name, backward == OUTSIDE))
 
     def _end(self) -> None:
@@ -122,9 +125,16 @@ def watched(layers: dict[str, nn.Module], current: Callable[[], PassClock | None
         yield
 
 
+def arguments_from(batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments by position and by name that a batch stands for."""
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return ((batch,) if isinstance(batch, torch.Tensor) else tuple(batch)), {}
+
+
 def record_step(
     model: nn.Module,
-    batch: Sequence[Any],
+    batch: Batch,
     *,
     loss: Callable[[Any], torch.Tensor] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -177,19 +187,21 @@ def record_step(
     busy, spare = (0.0, 0.0)
     if timed and next(model.parameters()).device.type == "cpu":
         busy, spare = ended.cores_since(began, own_cores(os.environ))
+    optimizer_s, fixed_s = optimizer_seconds(optimizer, synchronise) if timed and optimizer else (0.0, 0.0)
     return step_from(
         model,
         layers,
-        clocks,
+        [[clock] for clock in clocks],
         seconds=1.0 if flops is None else 1 / flops,
         state_bytes=optimizer_bytes(model, optimizer),
         passes=passes,
         name=name or type(model).__name__,
         device=device or str(next(model.parameters()).device),
         timed=timed,
-        optimizer_s=optimizer_seconds(optimizer, synchronise) if timed and optimizer is not None else 0.0,
+        optimizer_s=optimizer_s,
+        optimizer_fixed_s=fixed_s,
         cores=(busy, spare),
-        samples=next((int(one.shape[0]) for one in tensors_in(list(batch)) if one.dim()), 1),
+        samples=next((int(one.shape[0]) for one in tensors_in(arguments_from(batch)) if one.dim()), 1),
     )
 
 
@@ -209,7 +221,7 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
 
 def _one_pass(
     model: nn.Module,
-    batch: Sequence[Any],
+    batch: Batch,
     layers: dict[str, nn.Module],
     loss: Callable[[Any], torch.Tensor] | None,
     clock: Callable[[], float],
@@ -219,7 +231,8 @@ def _one_pass(
         watched(layers, lambda: marks),
         torch.autograd.graph.saved_tensors_hooks(marks.pack, lambda tensor: tensor),
     ):
-        output = model(*batch)
+        given, named = arguments_from(batch)
+        output = model(*given, **named)
         (loss or default_loss)(output).backward()  # type: ignore[no-untyped-call]
     marks.ended_at = max(marks.ended_at, clock())
     if not any(not forward for _, _, forward in marks.marks):
@@ -229,7 +242,8 @@ def _one_pass(
 
 def default_loss(output: Any) -> torch.Tensor:
     """Return a scalar to differentiate: the output's own loss, or the mean of its tensors."""
-    if isinstance(given := getattr(output, "loss", None), torch.Tensor):
+    given = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(given, torch.Tensor):
         return given
     tensors = [one for one in tensors_in(output) if one.requires_grad]
     if not tensors:
@@ -252,7 +266,7 @@ def _clock_for(model: nn.Module) -> tuple[Callable[[], float], Callable[[], None
 def step_from(
     model: nn.Module,
     layers: dict[str, nn.Module],
-    clocks: Sequence[PassClock],
+    clocks: Sequence[Sequence[PassClock]],  # of the passes of each step
     *,
     state_bytes: int,  # of the optimizer
     passes: int,
@@ -262,17 +276,18 @@ def step_from(
     seconds: float = 1.0,  # in one tick of the clock
     samples: int = 1,
     optimizer_s: float = 0.0,
+    optimizer_fixed_s: float = 0.0,
     other_s: float = 0.0,
     cores: tuple[float, float] = (0.0, 0.0),  # busy while computing, and to spare
 ) -> RecordedStep:
-    """Return the record of a step from the marks of some passes: of each layer, the median."""
+    """Return the record of a step from the marks of some: of a layer, the mean over passes, the median over steps."""
     owned = own_parameters(model, layers)
-    spent = [clock.spent() for clock in clocks]
-    order = list(dict.fromkeys([name for _, name, forward in clocks[-1].marks if forward]))
+    spent = [[clock.spent() for clock in passes] for passes in clocks]
+    order = list(dict.fromkeys([name for clock in clocks[-1] for _, name, forward in clock.marks if forward]))
     order += [layer for layer in owned if layer not in order]
 
     def usual(layer: str, forward: bool) -> float:
-        return seconds * median(one.get((layer, forward), 0.0) for one in spent)
+        return seconds * median(mean(one.get((layer, forward), 0.0) for one in passes) for passes in spent)
 
     records = tuple(
         LayerRecord(
@@ -281,7 +296,7 @@ def step_from(
             backward_s=usual(layer, False),
             parameter_bytes=bytes_of(owned.get(layer, [])),
             gradient_bytes=bytes_of(owned.get(layer, []), trained=True),
-            activation_bytes=clocks[-1].kept.get(layer, 0),
+            activation_bytes=max(clock.kept.get(layer, 0) for clock in clocks[-1]),
             tensor_bytes=tuple(one.nbytes for one in owned.get(layer, []) if one.requires_grad),
         )
         for layer in order
@@ -292,6 +307,7 @@ def step_from(
         layers=records,
         passes=passes,
         optimizer_s=optimizer_s,
+        optimizer_fixed_s=optimizer_fixed_s,
         other_s=other_s,
         optimizer_bytes=state_bytes,
         device=device,

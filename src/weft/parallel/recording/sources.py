@@ -23,7 +23,7 @@ from weft.text import shorten
 
 OLDEST_S = 7 * 86400.0  # of a measurement of links that a plan is still made from
 TCP_EFFICIENCY = 0.95  # of what weft check measured between two hosts, by collectives
-_SHAPE = re.compile(r"(\d{1,9}(?:x\d{1,9})*)(?::(\w+))?", re.ASCII)
+_SHAPE = re.compile(r"(?:([A-Za-z_]\w{0,99})=)?(\d{1,9}(?:x\d{1,9})*)(?::(\w+))?", re.ASCII)
 _MOST_ELEMENTS = 1 << 34
 _PASSED = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1}
 
@@ -71,22 +71,27 @@ def _in_a_line(error: Exception) -> str:
     return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 
-def parse_batch(text: str) -> list[tuple[tuple[int, ...], str]]:
-    """Return shapes and types of a model's inputs: `8x128:int64,8x3x32x32`."""
-    found = []
+def parse_batch(text: str) -> list[tuple[str, tuple[int, ...], str]]:
+    """Return names, shapes and types of a model's inputs: `8x128:int64,8x3x32x32`, or `ids=8x128:int64`."""
+    found: list[tuple[str, tuple[int, ...], str]] = []
     for part in text.split(","):
         match = _SHAPE.fullmatch(part.strip())
         if not match:
             raise UsageError(
                 f"--batch must be shapes like 8x3x32x32 or 8x128:int64, got {shorten(text)}; mend it"
             )
-        sizes = tuple(map(int, match[1].split("x")))
+        name = match[1] or ""
+        if found and (bool(name) != bool(found[0][0]) or name in {each[0] for each in found if name}):
+            raise UsageError(
+                f"--batch must name all inputs, each once, or none, got {shorten(text)}; write ids=8x128:int64"
+            )
+        sizes = tuple(map(int, match[2].split("x")))
         elements = 1
         for size in sizes:
             elements *= size
         if not 0 < elements <= _MOST_ELEMENTS:
             raise UsageError(f"--batch must have between 1 and 2^34 elements, got {shorten(text)}; mend it")
-        found.append((sizes, match[2] or "float32"))
+        found.append((name, sizes, match[3] or "float32"))
     return found
 
 
@@ -96,17 +101,17 @@ def record_factory(
     """Record a model that a factory makes: on this machine's device, or from shapes alone."""
     import torch
 
-    from weft.parallel.recording.recorder import record_step
+    from weft.parallel.recording.recorder import Batch, record_step
 
     factory, shapes = load_factory(factory_name), parse_batch(batch)
     here = "meta" if flops is not None else "cuda" if torch.cuda.is_available() else "cpu"
-    inputs = []
-    for sizes, type_name in shapes:
+    inputs: dict[str, torch.Tensor] = {}
+    for number, (name, sizes, type_name) in enumerate(shapes):
         dtype = getattr(torch, type_name, None)
         if not isinstance(dtype, torch.dtype):
             raise UsageError(f"--batch must name a type of torch, got {type_name!r}; write 8x128:int64")
         floating = dtype.is_floating_point
-        inputs.append(
+        inputs[name or str(number)] = (
             torch.randn(sizes, dtype=dtype, device=here)
             if floating
             else torch.zeros(sizes, dtype=dtype, device=here)
@@ -120,8 +125,9 @@ def record_factory(
         ) from error
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"{factory_name} must give a torch.nn.Module, got {type(model).__name__}; mend it")
+    batch_of: Batch = inputs if shapes[0][0] else list(inputs.values())
     return record_step(
-        model.train(), inputs, passes=passes, flops=flops, name=factory_name, device=device or here
+        model.train(), batch_of, passes=passes, flops=flops, name=factory_name, device=device or here
     )
 
 
@@ -142,9 +148,10 @@ def measured_cluster(
     for pair in ((a, b) for a in hosts for b in hosts if a != b):
         link = known.get(pair)
         if link is None or not link.mbps:
+            failed = link.error if link is not None else None
             raise UsageError(
-                f"the links between hosts must be measured, got none from {pair[0]} to {pair[1]}; "
-                f"run weft check -H {','.join(hosts)} first"
+                f"the links between hosts must be measured, got {failed or 'none'} from {pair[0]} to {pair[1]}; "
+                f"run weft check -H {','.join(hosts)} {'and mend what it names' if failed else 'first'}"
             )
         speeds[pair] = link.mbps * 1e6 / 8
     trips = [link.rtt_ms for pair in speeds if (link := known[pair]).rtt_ms is not None]
