@@ -830,7 +830,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.command == "PATCH":
             # The others are taken by a real one as well; a run sends none of them.
             change = self._body(body, "application/merge-patch+json")
-            self._send(200, self.cluster.patch(kind, namespace, name, change))
+            changed = self.cluster.patch(kind, namespace, name, change)
+            self._send(200, changed, warnings=_warnings(changed))
         elif self.command == "DELETE":
             self._send(200, self.cluster.remove(kind, namespace, name, query.get("propagationPolicy", "")))
         elif name is not None:

@@ -255,6 +255,8 @@ def test_news_of_pods_are_one_line() -> None:
     ended = terminated(pod(phase="Failed", containerStatuses=[killed]))
     assert ended is not None
     assert "out of memory" in describe_end(ended)
+    assert terminated(pod(phase="Succeeded")) == {"exitCode": 0, "reason": "Completed"}
+    assert terminated(pod(phase="Running")) is None
     evicted = terminated(pod(phase="Failed", reason="Evicted", message="The node was low on memory."))
     assert evicted is not None
     assert describe_end(evicted) == "Evicted (exit code 1): The node was low on memory."

@@ -218,6 +218,7 @@ def test_pods_that_the_cluster_will_refuse_are_told_at_once(on_cluster: ClusterS
     assert (
         warned == 'weft: the cluster warns: would violate PodSecurity "restricted:latest": host namespaces\n'
     )
+    # Once, though the cluster judges each change of the Job anew: its lease is renewed meanwhile.
     assert 'weft: no pods yet: FailedCreate: Error creating: pods "train-0-" is forbidden' in refused
     process.kill()
 

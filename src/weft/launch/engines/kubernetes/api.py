@@ -67,7 +67,10 @@ class ClusterApi:
         self._http = access.http_client(httpx2.Timeout(ANSWER_S, connect=CONNECT_S))
         self.namespace: str = settings.namespace or access.config.namespace or "default"
         self.server = access.server
-        self.on_warning: Callable[[str], None] = lambda _: None  # what the cluster says about what it takes
+        self.on_warning: Callable[[str], None] = lambda _: (
+            None
+        )  # what the cluster says about what it takes, once
+        self._warned: set[str] = set()
         self._ahead_s = 0.0  # of the server's clock
         self._has_answered = False
         self._was_let_in = False  # the user is known, so a refusal to know it may pass
@@ -132,7 +135,9 @@ class ClusterApi:
         with contextlib.suppress(KeyError, ValueError):
             self._ahead_s = parsedate_to_datetime(headers["Date"]).timestamp() - time.time()
         for text in _WARNING.findall(", ".join(headers.get_list("Warning"))):
-            self.on_warning(text.replace('\\"', '"'))
+            if text not in self._warned:  # each change of a Job is judged again
+                self._warned.add(text)
+                self.on_warning(text.replace('\\"', '"'))
 
     @property
     def now_s(self) -> float:
@@ -298,9 +303,7 @@ class ClusterApi:
                         yield dict(pods)
                         if over.is_set():
                             return
-                    if (
-                        time.monotonic() - began < 1.0
-                    ):  # something between us and the server ends every stream
+                    if time.monotonic() - began < 1.0:  # something between us ends every stream
                         over.wait(_pause(turn))
                         turn += 1
             except ClusterError as error:

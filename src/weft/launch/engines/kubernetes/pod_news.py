@@ -86,6 +86,8 @@ def terminated(pod: Data) -> Data | None:
     """Return how the container of a pod ended; None while it has not."""
     status = pod.get("status", {})
     ended = _first_ended(_containers(status))
+    if ended is None and status.get("phase") == "Succeeded":  # whoever runs it need not tell of containers
+        return {"exitCode": 0, "reason": "Completed"}
     if status.get("phase") != "Failed":
         return ended
     if "reason" in status:  # evicted, or its node is lost, which the container does not know
