@@ -413,6 +413,7 @@ class VirtualKubernetes:
                 self._add_condition(job, _TERMINAL[last["type"]], last["reason"])
             return
         if spec.get("suspend"):
+            self._take_out(job, pods)
             return
         if "startTime" not in job.get("status", {}):
             job = self._with_status(job, {"startTime": _now()})
@@ -445,6 +446,18 @@ class VirtualKubernetes:
             if index >= spec["completions"]:
                 for pod in some:
                     self._remove("pods", pod)
+
+    def _take_out(self, job: Data, pods: list[Data]) -> None:
+        """End the pods of a Job that is suspended: they count as no failures, and its time begins anew with it."""
+        if "startTime" in job.get("status", {}):
+            job = copy.deepcopy(job)
+            del job["status"]["startTime"]
+            self._put("MODIFIED", "jobs", job)
+        for pod in pods:
+            if not _ended(pod) and "deletionTimestamp" not in pod["metadata"]:
+                pod = copy.deepcopy(pod)
+                pod["metadata"].pop("finalizers", None)
+                self._remove("pods", pod)
 
     def _note_failed_indexes(self, job: Data, ends: dict[int, list[str]]) -> tuple[Data, set[int]]:
         """Note the indexes that get no other pod, as they have failed too often; return the Job, and them."""
@@ -518,14 +531,18 @@ class VirtualKubernetes:
 
     def _refuse_pod(self, job: Data, message: str) -> None:
         """Tell why a Job gets no pod, as the controller does: by an event."""
-        name = job["metadata"]["name"]
+        self._warn("Job", job, "FailedCreate", message)
+
+    def _warn(self, kind: str, item: Data, reason: str, message: str) -> None:
+        """Tell something about an object by an event."""
+        name = item["metadata"]["name"]
         event: Data = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{name}.refused", "namespace": job["metadata"]["namespace"]},
-            "involvedObject": {"kind": "Job", "name": name, "uid": job["metadata"]["uid"]},
+            "metadata": {"name": f"{name}.{reason.lower()}", "namespace": item["metadata"]["namespace"]},
+            "involvedObject": {"kind": kind, "name": name, "uid": item["metadata"]["uid"]},
             "type": "Warning",
-            "reason": "FailedCreate",
+            "reason": reason,
             "message": message,
         }
         if ("events", event["metadata"]["namespace"], event["metadata"]["name"]) not in self._objects:
@@ -575,6 +592,8 @@ class VirtualKubernetes:
         self._put("ADDED", "pods", pod)
         if index not in self.unschedulable:
             self._run_pod(pod, index)
+        else:
+            self._warn("Pod", pod, "FailedScheduling", pod["status"]["conditions"][0]["message"])
 
     # -- the kubelet ------------------------------------------------------------------------------
 
@@ -627,8 +646,8 @@ class VirtualKubernetes:
                     pod["status"]["containerStatuses"] = [
                         _state(pod["spec"]["containers"][0], {"terminated": ended})
                     ]
-                    pod["metadata"].pop("finalizers", None)
-                    self._count_end(pod)
+                    if pod["metadata"].pop("finalizers", None):
+                        self._count_end(pod)
                     self._put("MODIFIED", "pods", pod)
                     if "deletionTimestamp" in pod["metadata"]:
                         self._forget("pods", pod)

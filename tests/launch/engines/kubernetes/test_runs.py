@@ -181,6 +181,26 @@ def test_a_run_that_is_left_alone_has_no_deadline(on_cluster: ClusterShell) -> N
     assert "activeDeadlineSeconds" not in job["spec"]
 
 
+def test_a_run_that_its_queue_takes_out_begins_again_once_it_is_let_in(on_cluster: ClusterShell) -> None:
+    """A run of a fixed size, whose Job allows no failure: Kueue preempts by suspending it."""
+    cluster = on_cluster.cluster
+    go = on_cluster.shell.folder.parent / "pod" / "go"
+    waits = "import os, time\nprint('begins', flush=True)\n"
+    waits += f"while not os.path.exists({str(go)!r}):\n    time.sleep(0.05)\n"
+    process = on_cluster.start("--pods", "2", on_cluster.shell.script(waits))
+    cluster.wait_for("both workers", lambda: cluster.log(0).count("begins") == 2)
+    cluster.patch("jobs", "team", "train", {"spec": {"suspend": True}})
+    cluster.wait_for("no pods", lambda: cluster.has_none("pods"))
+    assert process.stderr is not None
+    assert any(line == "weft: the run is suspended\n" for line in process.stderr)
+    cluster.patch("jobs", "team", "train", {"spec": {"suspend": False}})
+    go.touch()
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert sorted(out.splitlines()) == ["[0] begins", "[0] begins", "[1] begins", "[1] begins"]
+    assert cluster.has_none("jobs")
+
+
 def test_ctrl_c_while_objects_are_made_leaves_none(on_cluster: ClusterShell) -> None:
     cluster = on_cluster.cluster
     cluster.silent_kind = "services"  # it is made, and the answer does not come

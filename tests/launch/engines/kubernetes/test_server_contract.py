@@ -31,7 +31,7 @@ from weft.launch.engines.kubernetes.objects.manifests import manifests
 from weft.launch.engines.kubernetes.objects.request import make_request
 from weft.launch.engines.kubernetes.objects.snapshot import PART_BYTES
 from weft.launch.engines.kubernetes.permissions import check_permissions
-from weft.launch.engines.kubernetes.pod_news import index_of, job_end, why_pending
+from weft.launch.engines.kubernetes.pod_news import index_of, job_end, warnings_in, why_pending
 from weft.launch.engines.kubernetes.trial import try_run
 from weft.launch.pod_settings import KubernetesConfig, PodToleration
 
@@ -74,6 +74,10 @@ class Server:
     def has_indexes(self, objects: list[Data], wanted: list[int]) -> bool:
         """Return whether a run has these pods and no others."""
         return self.indexes(objects) == wanted
+
+    def is_warned(self, identity: str, reason: str) -> bool:
+        """Return whether an event warns of an object for a reason."""
+        return any(text.startswith(reason) for text in warnings_in(self.api.events(uid=identity)))
 
     def is_gone(self, item: Data) -> bool:
         """Return whether an object is no more."""
@@ -169,6 +173,58 @@ def test_an_elastic_job_grows_and_loses_its_last_pods(
     for pods in (4, 1):
         api_server.api.patch(objects[-1], {"spec": {"parallelism": pods, "completions": pods}})
         await_(f"{pods} pods", partial(api_server.has_indexes, objects, list(range(pods))))
+
+
+def test_a_job_that_is_suspended_loses_its_pods_and_gets_them_back(
+    api_server: Server, applied: Callable[..., list[Data]]
+) -> None:
+    """As a queue does that takes a run out: no failure is counted, though the Job allows none."""
+    objects = applied(pods=2)
+    for suspend, indexes in ((True, []), (False, [0, 1])):
+        await_("its pods", partial(api_server.has_indexes, objects, [] if not suspend else [0, 1]))
+        api_server.api.patch(objects[-1], {"spec": {"suspend": suspend}})
+        await_(f"{len(indexes)} pods", partial(api_server.has_indexes, objects, indexes))
+    assert job_end(api_server.api.read(objects[-1])) is None
+
+
+def test_events_are_found_by_what_they_are_about(
+    api_server: Server, applied: Callable[..., list[Data]]
+) -> None:
+    objects = applied(pods=2)
+    await_("both pods", lambda: api_server.indexes(objects) == [0, 1])
+    for pod in api_server.pods(objects):
+        identity = pod["metadata"]["uid"]
+        await_("an event", partial(api_server.is_warned, identity, "FailedScheduling"))
+        names = {event["involvedObject"]["name"] for event in api_server.api.events(uid=identity)}
+        assert names == {pod["metadata"]["name"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [
+        ({"kind": "jobset"}, ["Secret", "JobSet"]),
+        ({"kind": "trainjob", "deadline_s": 600}, ["Secret", "TrainJob"]),
+        ({"app_wrapper": True, "pods": 2}, ["Secret", "AppWrapper"]),
+        ({"app_wrapper": True, "kind": "jobset"}, ["Secret", "AppWrapper"]),
+        ({"queue": "research", "elastic": True, "pods": 2}, ["Secret", "Service", "Job"]),
+    ],
+    ids=["jobset", "trainjob", "wrapped job", "wrapped jobset", "queued"],
+)
+def test_other_kinds_are_taken_where_they_are_installed(
+    api_server: Server, fields: dict[str, Any], kinds: list[str]
+) -> None:
+    found = dict(try_run(api_server.api, KubernetesConfig(namespace=api_server.namespace, **fields)))
+    assert list(found) == kinds
+    last = found.pop(kinds[-1])
+    assert set(found.values()) == {""}
+    if str(api_server.kubeconfig) != real_cluster.KUBECONFIG:
+        assert last == "" or kinds[-1] == "TrainJob"  # of which ours has none
+        return
+    if "got 404" in last:
+        pytest.skip(f"the cluster has no {kinds[-1]}")
+    if kinds[-1] == "TrainJob" and "runtime" in last.lower():
+        pytest.skip("the cluster has no ClusterTrainingRuntime weft: weft kubernetes runtime")
+    assert last == ""
 
 
 @pytest.mark.parametrize("change", [{"completions": 3}, {"completionMode": "NonIndexed"}])
