@@ -281,6 +281,23 @@ def test_a_server_that_never_answered_is_not_waited_for_as_one_that_restarts(
         assert api.request("GET", "/who", doing="look")["who"] == "token"
 
 
+def test_what_a_cluster_refuses_for_a_while_is_told_once(
+    server: AskingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A webhook of the cluster that is down, say: a run would wait for a minute without a word."""
+    monkeypatch.setattr(api_module, "PAUSES_S", (0.01,))
+    said: list[str] = []
+    settings = KubernetesConfig(kubeconfig=str(server.write({"token": TOKEN})))
+    with closing(ClusterApi(settings)) as api:
+        api.on_warning = said.append
+        for busy, told in ((3, 0), (9, 1)):
+            server.busy = busy
+            assert api.request("GET", "/who", doing="look")["who"] == "token"
+            assert len(said) == told
+    assert said[0].startswith("the cluster must look, got 503: ")
+    assert said[0].endswith("; tried again")
+
+
 def test_a_server_that_does_not_know_us_for_a_moment_is_asked_again(server: AskingServer) -> None:
     """It asks somebody else who we are, who does not answer it, say; a stranger is turned away at once."""
     settings = KubernetesConfig(kubeconfig=str(server.write({"token": TOKEN})))

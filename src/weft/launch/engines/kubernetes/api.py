@@ -28,6 +28,7 @@ WATCH_S = 240  # for which one watch lasts; then another one goes on where it st
 TRY_FOR_S = 60.0  # while the API server does not answer
 FIRST_TRY_S = 10.0  # the same, for one that has never answered
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+TOLD_AT_TURN = 4  # some four seconds of a server's refusals that may pass, after which they are told
 _PASSING = frozenset({429, 500, 502, 503, 504})
 MERGE = "application/merge-patch+json"
 _NO_RIGHT = re.compile(r' cannot [a-z]+ resource "')
@@ -80,8 +81,6 @@ class ClusterApi:
         """Close all connections."""
         self._http.close()
 
-    # -- requests ---------------------------------------------------------------------------------
-
     def request(
         self,
         method: str,
@@ -113,6 +112,8 @@ class ClusterApi:
             self._was_let_in |= answer.status_code < 400
             repeated |= answer.status_code >= 500
             if self._passes(answer.status_code) and time.monotonic() < deadline:
+                if turn == TOLD_AT_TURN:  # a webhook that is down, say
+                    self.on_warning(f"{_refusal(doing, answer.status_code, answer.text)}; tried again")
                 time.sleep(_retry_after(answer.headers, turn))
                 continue
             if answer.status_code >= 400:
