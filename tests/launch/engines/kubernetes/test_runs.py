@@ -7,6 +7,7 @@ import random
 import re
 import signal
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,8 @@ def test_a_run_as_a_job_set_is_the_same_run(on_cluster: ClusterShell) -> None:
     assert failed.returncode == 1
     assert "weft: failed: rank 1 on train-worker-0-1: ValueError: the second one fails" in failed.stderr
     made = [path.rsplit("/", 1)[1] for method, path, _ in on_cluster.cluster.requests if method == "POST"]
-    assert made == ["secrets", "configmaps", "jobsets"] * 2
+    once = [kind for kind, _ in groupby(made)]  # an answer that takes too long is asked for again
+    assert once == ["secrets", "configmaps", "jobsets"] * 2
     for kind in ("jobsets", "jobs", "pods", "secrets", "configmaps"):
         assert on_cluster.cluster.objects(kind) == []
 
