@@ -210,3 +210,23 @@ def test_a_plan_that_counts_too_little_memory_is_watched_and_corrected() -> None
     assert session.over == 0
     assert shape.margin > 0
     assert not session.engine.evicted_bytes
+
+
+def test_plans_are_looked_for_a_little_at_a_time_where_the_host_has_time_of_its_own() -> None:
+    torch.manual_seed(0)
+    made = Stage(Transformer(4, lambda: GptBlock(32, 4), 32), torch.randn(4, 16, 32), link=1e7)
+    transfer = made.device()
+    transfer.is_launched = True
+    searches, planned = [], []
+    for _ in range(60):
+        with lms.fit(made.budget(0.4), transfer=transfer) as session:
+            back(made.forward(made.model, made.x))
+        assert_equal(made.model, made.expected)
+        made.model.zero_grad(set_to_none=True)
+        (shape,) = session.planning.shapes.known.values()
+        searches.append(shape.search is not None)
+        planned.append(shape.plan.timeline.seconds)
+    assert searches[1]  # a plan is followed while a better one is still looked for,
+    assert not searches[-1]  # until all were looked at
+    assert planned[-1] <= 1.01 * planned[3]
+    assert session.over == 0

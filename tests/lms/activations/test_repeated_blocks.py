@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,9 @@ def test_arguments_and_parameters_must_be_the_same_at_the_end() -> None:
     module = Block()
     assert not may_repeat(module, x, after=lambda: setattr(module, "calls", 2))
     assert not may_repeat(module, x, after=lambda: module.eval())
+    stepped = Block()
+    step = partial(torch._foreach_add_, [*stepped.parameters()], 1.0)
+    assert may_repeat(stepped, x, after=torch.no_grad()(step))  # an optimizer's step within the budget
 
 
 def test_a_module_that_asks_for_more_than_the_bytes_of_its_arguments_may_not() -> None:

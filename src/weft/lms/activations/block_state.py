@@ -76,8 +76,9 @@ class ModuleState:
     buffers: tuple[torch.Tensor, ...]  # copies: some operations change them without saying so
 
     @classmethod
-    def of(cls, module: torch.nn.Module) -> ModuleState:
-        look, values = _Look(), list[Hashable]()
+    def of(cls, module: torch.nn.Module, trained: bool = True) -> ModuleState:
+        """Return the state of a module; changes of `trained` parameters are left out where an optimizer may step."""
+        look, values = _Look(trained), list[Hashable]()
         for part in module.modules():
             own = vars(part).items()
             values += [
@@ -99,7 +100,8 @@ def looked_at(value: Any) -> Hashable:
 class _Look:
     """One look at values and what they hold, each object once."""
 
-    def __init__(self) -> None:
+    def __init__(self, trained: bool = True) -> None:
+        self._trained = trained
         self._seen: set[int] = set()
         self.held: list[Any] = []
         self._left = MOST_LOOKED_AT
@@ -110,8 +112,10 @@ class _Look:
             return repr(value) if isinstance(value, float) else (type(value), value)
         self.held.append(value)
         if isinstance(value, torch.Tensor):
-            plain = type(value) in PLAIN_TYPES and not value.is_inference()
-            return (id(value), value._version, value.data_ptr()) if plain else id(value)
+            if type(value) not in PLAIN_TYPES or value.is_inference():
+                return id(value)
+            counted = self._trained or not (value.requires_grad and isinstance(value, torch.nn.Parameter))
+            return id(value), value._version if counted else 0, value.data_ptr()
         self._left -= 1
         if id(value) in self._seen or not depth or self._left < 0:
             return id(value)

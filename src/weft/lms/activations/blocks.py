@@ -267,6 +267,8 @@ class _Trial:
         """Hold nothing any more but what tells whether something changed by the end of the step."""
         self._versions = [_version_of(tensor) for tensor in tensors_of(self._given)]
         self._given = (), {}
+        module = self._module()
+        self._state = None if module is None else ModuleState.of(module, trained=False)
         if self._state is not None:
             self._state = replace(self._state, buffers=())
 
@@ -276,7 +278,7 @@ class _Trial:
         if module is None or self._state is None:
             return False
         same = all(tensor._version == version for tensor, version in self._versions)
-        return same and self._state.values == ModuleState.of(module).values
+        return same and self._state.values == ModuleState.of(module, trained=False).values
 
 
 def _note_saved(found: list[Any], tensor: torch.Tensor) -> None:

@@ -85,6 +85,7 @@ class ActivationEngine:
         self.largest_ratio = 1.0
         self._watching = False  # memory is watched, for want of a plan
         self.guarded = False  # room is asked for before each operation
+        self.operation_bytes: dict[object, int] = {}  # by operation and shapes, as far as a guard asked
         self.after_event: Callable[[int], None] | None = None  # called after each event of a plan
         self._device = transfer.device
         self._nothing = torch.empty(0, device=transfer.device)

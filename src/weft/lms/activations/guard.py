@@ -45,6 +45,7 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         off: Callable[[], bool] = lambda: False,
         tape: Tape | None = None,
         waited: Callable[[], None] = lambda: None,
+        known: dict[Any, int] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._room = room  # makes room for so many bytes
@@ -53,7 +54,8 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._off = off  # whether operations pass unseen for now
         self._run = _plainly if tape is None else tape.run
         self._slack = slack  # bytes of working memory that no shape tells
-        self._known: dict[Any, int] = {}  # bytes by operation and shapes
+        # Bytes by operation and shapes: to ask takes longer than most operations, so all guards share what is known.
+        self._known: dict[Any, int] = {} if known is None else known
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:

@@ -331,7 +331,13 @@ class BudgetSession:
             )
             tape = None if budget.pages_parameters or self._trying is not None else engine.tape
             guard = OperationGuard(
-                engine.before_operation, slack, engine.graph.changed, engine.is_quiet, tape, engine.host_waits
+                engine.before_operation,
+                slack,
+                engine.graph.changed,
+                engine.is_quiet,
+                tape,
+                engine.host_waits,
+                engine.operation_bytes,
             )
             engine.guarded = self._contexts.enter_context(GuardedStep(guard, self._own_modes))
             engine.taped = engine.guarded and tape is not None
