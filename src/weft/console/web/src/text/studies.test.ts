@@ -43,6 +43,7 @@ describe("scales", () => {
     expect(domainOf("float:0:1:0.1 if optimizer == sgd")).toMatchObject({ kind: "number", log: false, high: 1 });
     expect(domainOf(["adam", "sgd"])).toMatchObject({ kind: "choice", choices: ["adam", "sgd"], text: "adam,sgd" });
     expect(domainOf({ ordered: [32, 64], if: "a == 1" }).text).toBe("ordered:32,64 if a == 1");
+    expect(domainOf({ choices: [[64], [64, 32], null] })).toMatchObject({ choices: ["64", "64,32", "null"], text: "[64],[64 32],null" });
     expect(domainOf("ordered:32,64").choices).toEqual(["32", "64"]);
   });
   it("find the place of a value and back", () => {

@@ -72,14 +72,18 @@ export interface Domain {
   text: string; // as a study file writes it
 }
 
+function written(value: unknown): string {
+  return Array.isArray(value) ? `[${value.map(written).join(" ")}]` : String(value);
+}
+
 /** Returns a domain of a space from what a study's settings hold: text, a list, a mapping or one value. */
 export function domainOf(raw: unknown): Domain {
   const choice = (values: unknown[], text: string): Domain => ({ kind: "choice", log: false, low: null, high: null, choices: values.map(String), text });
-  if (Array.isArray(raw)) return choice(raw, raw.map(String).join(","));
+  if (Array.isArray(raw)) return choice(raw, raw.map(written).join(","));
   if (raw && typeof raw === "object") {
     const { choices, ordered, if: when } = raw as { choices?: unknown[]; ordered?: unknown[]; if?: string };
     const values = choices ?? ordered ?? [];
-    return choice(values, `${ordered ? "ordered:" : ""}${values.map(String).join(",")}${when ? ` if ${when}` : ""}`);
+    return choice(values, `${ordered ? "ordered:" : ""}${values.map(written).join(",")}${when ? ` if ${when}` : ""}`);
   }
   const text = String(raw);
   const found = /^(float|log|int):([^:\s]+):([^:\s]+)(?::(\S+))?(?: if .*)?$/.exec(text);

@@ -10,10 +10,11 @@ import { useAskStudy } from "./live";
 import css from "./studies.module.css";
 import { domainsOf } from "./view";
 
-/** Returns a parameter from what was typed: a number where it is one. */
-export function typedValue(text: string): number | string | boolean {
+/** Returns a parameter from what was typed: a number, true, false or null where it is one. */
+export function typedValue(text: string): number | string | boolean | null {
   const plain = text.trim();
   if (plain === "true" || plain === "false") return plain === "true";
+  if (plain === "null") return null;
   return plain !== "" && Number.isFinite(Number(plain)) ? Number(plain) : plain;
 }
 
@@ -23,7 +24,7 @@ export function AddTrialDialog({ id, domains, trials, onClose }: { id: number; d
   const [picked] = useParam("trial");
   const like = trials.find((trial) => String(trial.number) === picked) ?? trials.at(-1);
   const [values, setValues] = useState<Record<string, string>>(() =>
-    Object.fromEntries(Object.entries(domains).map(([name, domain]) => [name, String(like ? (like.params[name] ?? "") : / if /.test(domain.text) ? "" : (domain.choices[0] ?? domain.low ?? ""))])),
+    Object.fromEntries(Object.entries(domains).map(([name, domain]) => [name, String(like ? (name in like.params ? like.params[name] : "") : / if /.test(domain.text) ? "" : (domain.choices[0] ?? domain.low ?? ""))])),
   );
   async function add(): Promise<void> {
     const params = Object.fromEntries(Object.entries(values).filter(([, text]) => text.trim() !== "").map(([name, text]) => [name, typedValue(text)]));
