@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks import claims
 
 from weft.tune.runners.simulated import CROSSING_SPACE, CrossingCurves, SimulatedStudy
 from weft.tune.samplers.simple import random_point
@@ -81,31 +82,61 @@ def rival(python: str, seed: int, workers: int, most_s: float) -> dict[str, Any]
     return dict(found)
 
 
+OURS = {
+    "weft asha": ("asha", True),
+    "weft hyperband": ("hyperband", True),
+    "weft none": ("none", True),
+    "weft asha that stops": ("asha", False),
+}  # by name: the schedule, and whether it pauses trials
+RIVAL = "syne tune asha"
+
+
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="tune.py curves")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first seed, to measure in pieces")
     parser.add_argument("--workers", type=int, default=200)
     parser.add_argument("--time", type=float, default=250.0, help="simulated seconds")
+    parser.add_argument("--only", nargs="*", choices=list(OURS), default=list(OURS), help="some of ours")
     parser.add_argument("--rival", help="a Python with Syne Tune")
+    parser.add_argument("--log", type=Path, help="a file that seeds are added to; all in it count")
     options = parser.parse_args(words)
-    found: dict[str, list[dict[str, Any]]] = {}
-    for seed in range(options.seeds):
-        for schedule in ("asha", "hyperband", "none"):
-            found.setdefault(f"weft {schedule}", []).append(
-                run(schedule, seed, options.workers, options.time)
-            )
-        found.setdefault("weft asha that stops", []).append(
-            run("asha", seed, options.workers, options.time, pauses=False)
-        )
+    seeds: list[dict[str, dict[str, Any]]] = []
+    for seed in range(options.first, options.first + options.seeds):
+        found = {name: run(OURS[name][0], seed, options.workers, options.time, pauses=OURS[name][1])
+                 for name in options.only}  # fmt: skip
         if options.rival:
-            found.setdefault("syne tune asha", []).append(
-                rival(options.rival, seed, options.workers, options.time)
-            )
+            found[RIVAL] = rival(options.rival, seed, options.workers, options.time)
         print(
-            f"seed {seed}: " + ", ".join(f"{n} {v[-1]['regret']:.4f}" for n, v in found.items()), flush=True
+            f"seed {seed}: " + ", ".join(f"{n} {one['regret']:.4f}" for n, one in found.items()), flush=True
         )
-    for name, results in found.items():
-        regret = statistics.median(one["regret"] for one in results)
-        busy = statistics.median(one["busy"] for one in results)
-        trials = statistics.median(one["trials"] for one in results)
-        print(f"{name}: median regret {regret:.4f}, slots busy {busy:.1%}, trials {trials:g}")
+        seeds.append(found)
+        if options.log is not None:
+            with options.log.open("a") as file:
+                file.write(json.dumps(found) + "\n")
+    if options.log is not None:
+        seeds = [json.loads(line) for line in options.log.read_text().splitlines()]
+    report(seeds)
+
+
+def report(seeds: list[dict[str, dict[str, Any]]]) -> None:
+    """Print medians, and the figures that claims are made of."""
+    middle = {
+        name: {
+            key: statistics.median(one[name][key] for one in seeds) for key in ("regret", "busy", "trials")
+        }
+        for name in seeds[0]
+    }
+    for name, one in middle.items():
+        print(f"{name}: median regret {one['regret']:.4f} of {len(seeds)} seeds, slots busy {one['busy']:.1%}, "
+              f"trials {one['trials']:g}")  # fmt: skip
+    figures = {
+        "curves-busy": 100 * min(one["busy"] for seed in seeds for name, one in seed.items() if name in OURS)
+    }
+    if RIVAL in middle:
+        ours = middle["weft asha"]["regret"], middle.get("weft hyperband", {}).get("regret")
+        figures["curves-asha"] = ours[0] / middle[RIVAL]["regret"]
+        if ours[1] is not None:
+            figures["curves-hyperband"] = ours[1] / middle[RIVAL]["regret"]
+    known = {claim.name for part in claims.parts(["tune"]) for claim in part.claims}
+    print(claims.report("tune", {key: one for key, one in figures.items() if key in known}), end="")

@@ -24,6 +24,7 @@ import torch
 from benchmarks import claims
 from benchmarks.tune_harness import cifar
 from benchmarks.tune_harness.trainings import CASES, StepTraining, TargetCase
+from threadpoolctl import threadpool_limits
 
 import weft.tune as tune
 from weft.tune.samplers.simple import random_point
@@ -171,6 +172,12 @@ def main(words: list[str]) -> None:
     if options.calibrate:
         calibrate(case, options.calibrate)
         return
+    with threadpool_limits(1):  # of scikit-learn, whose threads would wait for each other on a busy machine
+        measure(options, case, target)
+
+
+def measure(options: argparse.Namespace, case: TargetCase, target: float) -> None:
+    """Search by each contender for each seed, and report."""
     times: dict[str, list[float]] = {}
     if options.log is not None and options.log.exists():
         times = json.loads(options.log.read_text())

@@ -156,6 +156,9 @@ def test_choices_are_of_any_kind(tmp_path: Path) -> None:
         assert again.trials[0].params["layers"] == (16, 8)
         again.optimize(objective, n_trials=2)
         assert len(again.to_optuna().trials) == 16
+        again.to_optuna(f"sqlite:///{tmp_path}/a.db")
+    back = tune.Study.from_optuna(f"sqlite:///{tmp_path}/a.db")
+    assert back.trials[0].params["layers"] == "16,8"
     same = tune.create_study(sampler=samplers.TPESampler(seed=1))
     same.optimize(objective, n_trials=3)
 

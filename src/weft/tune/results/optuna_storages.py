@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from weft.tune.space.domains import Choices, Domain, scalar_params
 from weft.tune.space.space import OPEN, SearchSpace
 from weft.tune.study.config import StudyError, convert_config
 from weft.tune.study.core import StudyCore
@@ -39,17 +41,21 @@ def optuna_study(state: SearchState, url: str | None = None, name: str | None = 
         study.set_metric_names(list(state.metric_names))
     for key, value in state.user_attrs.items():
         study.set_user_attr(key, value)
-    study.add_trials([_frozen(state, trial) for trial in state])
+    study.add_trials([_frozen(state, trial, stored=url is not None) for trial in state])
     return study
 
 
-def _frozen(state: SearchState, trial: TrialRecord) -> FrozenTrial:
-    """Return a trial as one of Optuna's that is over."""
+def _frozen(state: SearchState, trial: TrialRecord, *, stored: bool) -> FrozenTrial:
+    """Return a trial as one of Optuna's that is over; its storages cannot hold lists, which are text there."""
     domains = {name: state.space.domains[name] for name in trial.params}
+    params = trial.params
+    if stored:
+        domains = {name: _without_lists(domain) for name, domain in domains.items()}
+        params = scalar_params(params)
     made = optuna.trial.create_trial(
         state=ENDED.get(trial.state, TrialState.PRUNED),
         values=list(trial.values) if trial.state == "completed" and trial.values is not None else None,
-        params={name: to_optuna(domains[name], value) for name, value in trial.params.items()},
+        params={name: to_optuna(domains[name], value) for name, value in params.items()},
         distributions={name: distribution_of(domain) for name, domain in domains.items()},
         intermediate_values=trial.intermediate_values,
         user_attrs={**trial.user_attrs, "weft_state": str(trial.state), "weft_message": trial.message},
@@ -58,6 +64,12 @@ def _frozen(state: SearchState, trial: TrialRecord) -> FrozenTrial:
     made.datetime_start = trial.datetime_start or made.datetime_start
     made.datetime_complete = trial.datetime_complete or made.datetime_complete
     return made
+
+
+def _without_lists(domain: Domain) -> Domain:
+    if isinstance(domain, Choices) and any(isinstance(one, tuple) for one in domain.values):
+        return replace(domain, values=tuple(scalar_params({"": one})[""] for one in domain.values))
+    return domain
 
 
 def from_optuna(url: str, name: str | None = None) -> StudyCore:
