@@ -129,8 +129,19 @@ class OtherPodFailed(LateWatch):
         }
 
 
-def test_a_first_pod_that_the_job_told_to_end_is_not_the_failure(tmp_path: Path) -> None:
-    outcome = follow_to_end(OtherPodFailed(), tmp_path).outcome
+class OtherPodFailedUnheard(OtherPodFailed):
+    """The same, of which the watch has told nothing yet."""
+
+    def watch_pods(self, selector: str, over: threading.Event) -> Iterator[dict[str, Data]]:
+        over.wait()
+        yield from ()
+
+
+@pytest.mark.parametrize("kind", [OtherPodFailed, OtherPodFailedUnheard])
+def test_a_first_pod_that_the_job_told_to_end_is_not_the_failure(
+    kind: type[OtherPodFailed], tmp_path: Path
+) -> None:
+    outcome = follow_to_end(kind(), tmp_path).outcome
     assert outcome.code == 1
     assert outcome.failure is not None
     assert outcome.failure.host == "digits-1"

@@ -99,7 +99,7 @@ class RunFollower:
                 if ended is not None and ended_at is None:
                     next_look = 0.0  # the Job tells whether that was all
                 if ended is not None and (ended.get("exitCode") == 0 or self._has_failed()):
-                    return self._outcome(ended, time.monotonic() - began)
+                    return self._outcome(ended, time.monotonic() - began, pods)
                 if time.monotonic() < next_look:
                     continue
                 next_look = time.monotonic() + LOOK_S
@@ -112,7 +112,7 @@ class RunFollower:
                     if ended_at is None or pieces != self._log_pieces:  # there may be much left to read
                         ended_at, pieces = time.monotonic(), self._log_pieces
                     if self._is_settled(why, ended, time.monotonic() - ended_at, pods):
-                        return self._outcome(ended or _job_failed(why or ""), time.monotonic() - began)
+                        return self._outcome(ended or _job_failed(why or ""), time.monotonic() - began, pods)
                 else:
                     ended_at = None
         finally:
@@ -295,7 +295,7 @@ class RunFollower:
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def _outcome(self, ended: Data, seconds: float) -> Outcome:
+    def _outcome(self, ended: Data, seconds: float, pods: dict[str, Data]) -> Outcome:
         told = self._log.outcome
         if self._interrupted is not None:
             return Outcome(
@@ -308,7 +308,7 @@ class RunFollower:
         by_job = ended.get("exitCode") == TOLD_TO_END and (
             told is None or told.get("interrupted_by") == "SIGTERM"
         )
-        lost = first_failed(self._own_pods().values()) if by_job else None
+        lost = first_failed(pods.values()) if by_job else None
         if told is not None and lost is None:
             return outcome_from(told, self.run_dir)
         if lost is not None:  # the Job failed by another pod, and told the first one to end before it knew
