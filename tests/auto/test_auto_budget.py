@@ -26,7 +26,7 @@ from weft.auto.search.trials import (
     next_family,
     run_trial,
 )
-from weft.auto.validation import Fold, Splits, some_places
+from weft.auto.validation import Fold, Splits, loss_of, some_places
 
 NUMBERS = Task("y", "rmse", None)
 CLASSES = Task("y", "log_loss", ("a", "b"))
@@ -174,6 +174,20 @@ def test_fits_end_at_the_deadline(family: str, monkeypatch: pytest.MonkeyPatch) 
         assert np.isfinite(model.predict(rows)).all()
     model, _ = fit_model(family, FitRequest(first, rows, target, NUMBERS, rounds=3))
     assert not model.cut
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("family", ["boosting", "lightgbm"])
+def test_a_boosting_ends_where_a_column_tells_all(family: str) -> None:
+    rows = np.random.default_rng(0).normal(size=(400, 2))
+    for task, target in ((CLASSES, (rows[:, 0] > 0).astype(int)), (NUMBERS, np.sign(rows[:, 0]) * 1e6)):
+        judges = Judges(rows[:100], target[:100])
+        asked = FitRequest(FAMILIES[family].first, rows[100:], target[100:], task, judges=judges)
+        model, predicted = fit_model(family, asked)
+        assert model.rounds is not None
+        assert model.rounds < 700
+        assert predicted is not None
+        assert loss_of(task.metric, judges.target, predicted) < 5e-2 * max(1.0, np.abs(target).max())
 
 
 def test_forests_have_the_trees_that_the_time_allows() -> None:

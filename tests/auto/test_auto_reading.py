@@ -118,7 +118,10 @@ def test_a_format_is_found_from_all_rows_and_kept_for_the_next_table() -> None:
         (["1.234,5", "12,25", "3 €", "-"], [1234.5, 12.25, 3, np.nan]),
         ([str(number) for number in range(25)], list(range(25))),
         (["1.5"] * 200 + ["withheld"], [1.5] * 200 + [np.nan]),
+        (["18", "44", "k.A.", "31"] * 9, [18, 44, np.nan, 31] * 9),
         (["01067", "12345"], None),
+        (["1.5", "2.5", "a", "b", "c"], None),
+        (["1.5", "a", "a"], None),
         (["1", "2", "3"], None),
         (["a1", "2", "3"], None),
         (["?", "?"], None),
@@ -131,6 +134,11 @@ def test_numbers_are_read_with_signs_and_holes(values: list[str], wanted: list[f
         np.testing.assert_array_equal(column.values, wanted)
         again = read_table({"x": values}, {"x": "number"}, {"x": column.format})
         np.testing.assert_array_equal(again.values("x"), wanted)
+    if "k.A." in values:  # the word alone is known, too, and another is not
+        form = column.format
+        assert np.isnan(read_table({"x": ["k.A."]}, {"x": "number"}, {"x": form}).values("x")).all()
+        with pytest.raises(DataError, match=r"must hold numbers like 1,234\.5 \| k\.A\."):
+            read_table({"x": ["many"]}, {"x": "number"}, {"x": form})
 
 
 def test_the_text_of_a_target_stays() -> None:

@@ -18,6 +18,8 @@ Params = Mapping[str, Any]
 
 MOST_ROUNDS = 1500
 PATIENCE = 30  # rounds without a better loss that end a boosting
+LEAST_GAIN_OF_CLASSES = 5e-5  # of a log-loss
+LEAST_GAIN_OF_NUMBERS = 1e-6  # where their spread is 1
 PATIENT_FROM = 0.05  # rate below which it waits longer
 
 FITTERS = {
@@ -78,6 +80,14 @@ class FitRequest:
     @property
     def most_rounds(self) -> int:
         return MOST_ROUNDS if self.rounds is None else self.rounds
+
+    @property
+    def least_gain(self) -> float:
+        """The gain of a loss below which further rounds are not worth their time: a column may tell all."""
+        if self.classes is not None:
+            return LEAST_GAIN_OF_CLASSES
+        spread = float(self.target.std())
+        return LEAST_GAIN_OF_NUMBERS * (spread if self.task.metric == "mae" else spread**2)
 
     @property
     def patience(self) -> int:

@@ -45,7 +45,10 @@ def fit_lightgbm(asked: FitRequest) -> FittedModel:
         asked.target,
         categorical_feature=names,
         eval_set=[(dense(judges.rows), judges.target)],
-        callbacks=[lightgbm.early_stopping(asked.patience, verbose=False), in_time],
+        callbacks=[
+            lightgbm.early_stopping(asked.patience, verbose=False, min_delta=asked.least_gain),
+            in_time,
+        ],
     )
     best = int(estimator.best_iteration_ or MOST_ROUNDS)
     return FittedModel("lightgbm", estimator, asked.classes, best, deadline.passed)

@@ -78,7 +78,7 @@ def fit_boosting(asked: FitRequest) -> FittedModel | tuple[FittedModel, Array]:
         max_features=params["columns"],
         categorical_features=list(asked.categorical),
         n_iter_no_change=None if judges is None else asked.patience,
-        tol=0.0,
+        tol=asked.least_gain,
         random_state=asked.seed,
         n_jobs=asked.threads,
         **({"loss": "absolute_error"} if asked.task.metric == "mae" else {}),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -38,8 +38,9 @@ _PLAIN = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _ENGLISH = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 _CONTINENTAL = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d*)?")
 _CODE = re.compile(r"[+-]?0\d")  # 01067 is a place, not a number
-STRANGE = 0.01  # of the rows of a column of numbers that may be words
-MOST_WORDS = 3  # of them that differ
+STRANGE = 0.25  # of the rows of a column of numbers that may be words
+MOST_WORDS = 2  # of them that differ: they stand for missing numbers, and are kept in the format
+OR = " | "
 _FEW = 20  # whole numbers in text with so few distinct values are names of categories
 
 
@@ -120,30 +121,44 @@ def _parsed_iso(pa: Any, column: Any) -> Array | None:
 def find_numbers(texts: Array) -> tuple[Array, str] | None:
     """Return texts as numbers, with their format; None where they are no numbers, or name categories.
 
-    A word among a hundred numbers or more, such as "withheld", stands for a missing one.
+    A word or two among numbers, such as "withheld", stand for missing ones and become a part of the format.
     """
     sample = some_known(texts)
     form = _number_format(sample)
     if form is None:
         return None
-    found = numbers_of(texts, form, STRANGE)
-    if found is None and form == POINT:  # 1,234 may be either: later rows tell
-        form, found = COMMA, numbers_of(texts, COMMA, STRANGE)
+    counts = Counter(texts.tolist())
+    form = next((one for one in (form, COMMA) if len(_strange(counts, one)) <= MOST_WORDS), None)
+    if form is None:  # 1,234 may be either: later rows tell
+        return None
+    words = _strange(counts, form)
+    known = sum(count for text, count in counts.items() if not is_hole(text))
+    if sum(counts[word] for word in words) > STRANGE * known:
+        return None
+    form = OR.join((form, *words))
+    found = numbers_of(texts, form)
     if found is None:
         return None
-    plain = all(text.strip().isdigit() for text in sample)
-    holes = any(text and is_hole(text) for text in texts.tolist())
+    plain = not words and all(text.strip().isdigit() for text in sample)
+    holes = any(text and is_hole(text) for text in counts)
     if plain and not holes and len(np.unique(found[~np.isnan(found)])) <= _FEW:
         return None
     return found, form
 
 
+def _strange(counts: Iterable[str], form: str) -> list[str]:
+    """Return the texts that are neither numbers of a format nor holes."""
+    return [text for text in counts if not is_hole(text) and _number(text, form) is None]
+
+
 def numbers_of(texts: Array, form: str, strange: float = 0.0) -> Array | None:
     """Return numbers of a format, NaN for holes; None where a larger share than `strange` is something else."""
+    plain, *words = form.split(OR)
     counts = Counter(texts.tolist())
-    known = {text: np.nan if is_hole(text) else _number(text, form) for text in counts}
+    holes = {text for text in counts if is_hole(text) or text in words}
+    known = {text: np.nan if text in holes else _number(text, plain) for text in counts}
     other = sum(counts[text] for text, number in known.items() if number is None)
-    if other > strange * (len(texts) - sum(count for text, count in counts.items() if is_hole(text))):
+    if other > strange * sum(count for text, count in counts.items() if text not in holes):
         return None
     return np.array([known[text] for text in texts.tolist()], np.float64)  # None becomes NaN
 
@@ -160,7 +175,7 @@ def _number(text: str, form: str) -> float | None:
 def _number_format(sample: Sequence[str]) -> str | None:
     bare = [text.translate(_SIGNS) for text in sample]
     strange = [one for one in bare if not any(map(str.isdigit, one))]
-    if any(_CODE.match(one) for one in bare) or len(strange) > MOST_WORDS:
+    if any(_CODE.match(one) for one in bare) or len(strange) > MOST_WORDS or OR in "".join(sample):
         return None
     bare = [one for one in bare if one not in strange]
     if not bare:
