@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,18 @@ def test_rows_that_cannot_be_learnt_from_are_left_out_and_told() -> None:
     assert told["target"].startswith("1 of 60 rows are left out: y is missing")
     assert told["rare"].startswith("2 rows are left out: their value of y is in fewer than 5 rows")
     assert told["few"].startswith("57 rows are few (fewer than 200)")
+
+
+def test_a_leak_is_found_among_many_columns() -> None:
+    random = np.random.default_rng(0)
+    columns: dict[str, Any] = {f"x{place}": random.normal(size=200) for place in range(350)}
+    columns["y"] = (random.random(200) < 0.1).astype(int)
+    columns["paid"] = columns["y"] * 2.0 + random.random(200)
+    columns["word"] = [f"w{value}" for value in columns["y"]]
+    began = time.process_time()
+    found = prepare(read_table(columns), AutoConfig(target="y"))
+    assert {one.column for one in found.findings if one.kind == "leak"} == {"paid", "word"}
+    assert time.process_time() - began < 10  # and not a quadratic time in the columns
 
 
 def test_copies_and_columns_that_are_not_read_are_left_out_and_told() -> None:

@@ -19,12 +19,13 @@ from click.testing import CliRunner
 from tests.auto.data import mixed_columns, write_csv
 
 import weft.auto
-from weft.auto.columns import Task
-from weft.auto.explaining import MOST_EXPLAINED, group_outcomes, shapley_values, telling_columns
+from weft.auto.columns import ColumnRole, Task
+from weft.auto.explaining import MOST_EXPLAINED, explain, group_outcomes, shapley_values, telling_columns
 from weft.auto.frames import RawColumn, RawTable, read_table
 from weft.auto.model import AutoModel
 from weft.auto.onnx import check_parity, feed_of
 from weft.auto.report.page import report_html
+from weft.auto.search.budget import ExplainSizes
 from weft.cli import call, group
 from weft.errors import ModelError, UsageError
 
@@ -94,6 +95,33 @@ def test_the_columns_that_matter_are_found_among_many() -> None:
     values, base = shapley_values(asked, rows, background, [*((name,) for name in weights), rest], random, 8)
     np.testing.assert_allclose(values.sum(axis=1) + base, asked(rows))
     np.testing.assert_allclose(values[:, -1], 0, atol=1e-12)
+
+
+class SumModel:
+    """A model of numbers: the sum of its first two columns."""
+
+    def __init__(self, table: RawTable) -> None:
+        self.task = Task("y", "rmse", None)
+        self.kinds = dict.fromkeys(table.columns, "number")
+        self.columns = [ColumnRole(name, "number", "number", 9, 0.0, "") for name in table.columns]
+
+    def raw(self, table: RawTable) -> Any:
+        return (table.values("x0") + table.values("x1"))[:, None]
+
+
+def test_a_wide_table_is_explained() -> None:
+    random = np.random.default_rng(0)
+    table = read_table({f"x{place}": random.normal(size=90) for place in range(150)})
+    model = SumModel(table)
+    truth = model.raw(table)[:, 0]
+    found = explain(model, table, table, truth, (), 0, ExplainSizes(60, 8, 4))
+    assert len(found.importance) <= MOST_EXPLAINED
+    assert {one.name for one in found.importance[:2]} == {"x0", "x1"}
+    for row in found.rows:
+        assert row.predicted == pytest.approx(truth[row.row])
+        assert row.base + row.rest + sum(reason.effect for reason in row.reasons) == pytest.approx(
+            row.predicted
+        )
 
 
 def test_groups_are_compared_by_the_four_fifths_rule() -> None:

@@ -280,7 +280,7 @@ def _reasons(
 ) -> list[ExplainedRow]:
     found = []
     for i, place in enumerate(places.tolist()):
-        order = np.argsort(-np.abs(values[i]))[:REASONS]
+        order = np.argsort(-np.abs(values[i, : len(names)]))[:REASONS]  # not those given together
         reasons = tuple(
             ReasonCode(names[k], shown_value(rows[names[k]], i), float(values[i, k])) for k in order.tolist()
         )

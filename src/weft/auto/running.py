@@ -25,6 +25,7 @@ from weft.auto.model import FILE, AutoModel, BoardRow, EnsembleMember, Leaderboa
 from weft.auto.preparing import PreparedTable, prepare
 from weft.auto.search.budget import (
     EXPLAIN_SHARE,
+    FEWEST_SEARCH_ROWS,
     FinalPlan,
     explain_sizes,
     final_plan,
@@ -58,7 +59,7 @@ COUNTED_COMPILING_S = 3.0
 RESERVED_MEMBERS = 4  # final models that the search keeps time for
 LEAST_WEIGHT = 0.04  # a model with less of the ensemble is left out
 MOST_MEMBERS = 5
-FIRST_MODEL_SHARE = 0.15  # of the budget, which the first model may take however late it is
+FIRST_MODEL_SHARE = 0.15  # of the budget, which the first model and the last ones may take however late it is
 MOST_FAILURES = 10  # trials without a model that end a run
 MOST_TOLD = 100  # models of the leaderboard in the file of the progress
 NOT_SEEN = "the model has not seen the held-out rows: there was no time for a fit to all rows"
@@ -333,7 +334,7 @@ class _AutoRun:
         )
         rows = one.splits.search[places]
         began = time.monotonic()
-        members = self._members(plan, rows, 0.55 * self._remaining_s)
+        members = self._members(plan, rows, max(0.55 * self._remaining_s, FIRST_MODEL_SHARE * self.budget_s))
         first_s = time.monotonic() - began
         held_rows, truth = one.table.take(one.splits.held), one.target[one.splits.held]
         began = time.monotonic()
@@ -369,7 +370,8 @@ class _AutoRun:
         costs = {trial.number: fit_s(trial, self._growth) for trial in self.trials}
         weights = self._weights()
         left_s = self._remaining_s - EXPLAIN_SHARE * self.budget_s
-        plan = final_plan(weights, costs, left_s, cores=core_count())
+        least = min(1.0, FEWEST_SEARCH_ROWS / len(self.prepared.splits.search))
+        plan = final_plan(weights, costs, left_s, least, cores=core_count())
         if len(plan.weights) < len(weights):
             self.notes.append(
                 f"{len(plan.weights)} of {len(weights)} models are blended: there was no time for more"
