@@ -47,7 +47,7 @@ def test_small_tables_are_searched_whole_and_large_ones_in_part() -> None:
 
 def test_first_trials_share_the_time() -> None:
     assert budget.first_trial_s(10, 1) == 10
-    assert budget.first_trial_s(10, 6) == pytest.approx(4)
+    assert budget.first_trial_s(10, 6) == pytest.approx(2.5)
 
 
 def test_reserves_follow_measured_fits_within_half_of_the_budget() -> None:

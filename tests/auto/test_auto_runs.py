@@ -97,6 +97,16 @@ def test_the_columns_that_matter_are_found_among_many() -> None:
     np.testing.assert_allclose(values[:, -1], 0, atol=1e-12)
 
 
+def test_predictions_of_other_rows_are_taken_apart(found: AutoModel) -> None:
+    columns = mixed_columns(6, seed=5)
+    told = found.reasons(columns)
+    wanted = found.predict_proba(columns)[:, -1]
+    assert [row.row for row in told] == list(range(6))
+    for row, predicted in zip(told, wanted, strict=True):
+        assert row.predicted == pytest.approx(predicted)
+        assert row.base + row.rest + sum(reason.effect for reason in row.reasons) == pytest.approx(predicted)
+
+
 class SumModel:
     """A model of numbers: the sum of its first two columns."""
 
@@ -202,8 +212,13 @@ def test_a_killed_run_goes_on_without_loss(tmp_path: Path) -> None:
     model = weft.auto.load(out)
     assert model.score == told["held_score"]
     # The run is over: the same command answers at once, and other settings are refused.
-    assert CliRunner().invoke(group, words).exit_code == 0
+    new = write_csv(tmp_path / "new.csv", mixed_columns(30, seed=3))
+    assert CliRunner().invoke(group, [*words, "--predict", str(new)]).exit_code == 0
     assert kept_trials(out) == after
+    predicted = pd.read_csv(out / "predictions.csv")
+    assert list(predicted) == ["prediction", "probability of no", "probability of yes"]
+    assert predicted["prediction"].tolist() == model.predict(new).tolist()
+    np.testing.assert_allclose(predicted.iloc[:, 1:], model.predict_proba(new))
     assert call([*words, "--seed", "1"]) == 2
 
 

@@ -135,7 +135,7 @@ def explain(
     output, asked = _output(model)
     predicted = model.raw(table)
     explained = random.permutation(len(table))[: sizes.explained]
-    background = seen.take(random.permutation(len(seen))[:BACKGROUND_ROWS])
+    background = some_background(model, seen, random)
     names = telling_columns(asked, table, list(model.kinds), random)
     others = tuple(name for name in model.kinds if name not in set(names))
     prose = {role.name for role in model.columns if role.role == "text"}
@@ -165,12 +165,30 @@ def explain(
     )
 
 
+def reasons_of(
+    model: RawModel, rows: RawTable, background: RawTable, names: list[str], seed: int
+) -> list[ExplainedRow]:
+    """Return the predictions of rows taken apart by some columns; all others are given together."""
+    random = np.random.default_rng(seed)
+    _, asked = _output(model)
+    others = tuple(name for name in model.kinds if name not in set(names))
+    parts = [*((name,) for name in names), *([others] if others else [])]
+    values, base = shapley_values(asked, rows, background, parts, random, ExplainSizes().orders)
+    return _reasons(rows, np.arange(len(rows)), values, base, names)
+
+
 def _output(model: RawModel) -> tuple[str, Callable[[RawTable], Array]]:
     """Return what is explained (the last class's probability, or the number) and how to ask for it."""
     classes = model.task.classes
     if classes is None:
         return model.task.target, lambda table: model.raw(table)[:, 0]
     return f"probability of {model.task.target} = {classes[-1]}", lambda table: model.raw(table)[:, -1]
+
+
+def some_background(model: RawModel, seen: RawTable, random: Any) -> RawTable:
+    """Return the few rows that effects are relative to."""
+    some = seen.take(random.permutation(len(seen))[:BACKGROUND_ROWS])
+    return RawTable({name: some[name] for name in model.kinds})
 
 
 def telling_columns(

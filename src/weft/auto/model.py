@@ -20,7 +20,7 @@ from weft.errors import ModelError
 from weft.text import format_table
 
 if TYPE_CHECKING:
-    from weft.auto.explaining import ColumnImportance, Explanation
+    from weft.auto.explaining import ColumnImportance, ExplainedRow, Explanation
 
 Array = np.ndarray[Any, Any]
 
@@ -95,6 +95,7 @@ class AutoModel:
     rows: int
     explanation: Explanation | None = None
     notes: list[str] = field(default_factory=list)
+    background: RawTable | None = None  # the rows that effects of columns are relative to
 
     @property
     def classes_(self) -> Array:
@@ -138,11 +139,25 @@ class AutoModel:
 
     def predict(self, rows: Any) -> Array:
         """Return classes or numbers for a frame, a mapping of columns or a path."""
-        found = self.raw(self.read(rows))
+        return self.labelled(self.raw(self.read(rows)))
+
+    def labelled(self, raw: Array) -> Array:
+        """Return classes or numbers for the answers of `raw`."""
         if self.task.classes is None:
-            return found[:, 0]
-        labels: Array = self.classes_[found.argmax(axis=1)]
+            return raw[:, 0]
+        labels: Array = self.classes_[raw.argmax(axis=1)]
         return labels
+
+    def reasons(self, rows: Any, seed: int = 0) -> list[ExplainedRow]:
+        """Return the predictions of rows taken apart: a base and the effects of columns, which add up to each."""
+        from weft.auto.explaining import reasons_of
+
+        if self.background is None:
+            raise ModelError(
+                "reasons must come from a run's model, got one without rows to compare with; fit again"
+            )
+        names = [one.name for one in self.importance] or list(self.kinds)
+        return reasons_of(self, self.read(rows), self.background, names, seed)
 
     def data(self) -> dict[str, Any]:
         """Return what is known of the model, as JSON holds it."""

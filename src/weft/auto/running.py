@@ -16,13 +16,14 @@ import numpy as np
 
 from weft.auto.columns import ColumnRole, Task
 from weft.auto.config import AutoConfig
-from weft.auto.explaining import MOST_EXPLAINED, Explanation, explain
+from weft.auto.explaining import MOST_EXPLAINED, Explanation, explain, some_background
 from weft.auto.families.spaces import ModelFamily, chosen_families
 from weft.auto.findings import TableFinding
 from weft.auto.folder import EXPLANATION, PROGRESS, RESULT, ModelTrial, RunFolder, fingerprint
 from weft.auto.frames import RawTable, read_table
-from weft.auto.model import FILE, AutoModel, BoardRow, EnsembleMember, Leaderboard, load
+from weft.auto.model import FILE, AutoModel, EnsembleMember, Leaderboard, load
 from weft.auto.preparing import PreparedTable, prepare
+from weft.auto.search.board import leaderboard_of, prior_of
 from weft.auto.search.budget import (
     EXPLAIN_SHARE,
     FEWEST_SEARCH_ROWS,
@@ -36,7 +37,7 @@ from weft.auto.search.budget import (
     search_rows,
 )
 from weft.auto.search.crew import core_count
-from weft.auto.search.ensemble import blended, greedy_weights
+from weft.auto.search.ensemble import greedy_weights
 from weft.auto.search.final import fit_members
 from weft.auto.search.trials import (
     SearchData,
@@ -254,8 +255,10 @@ class _AutoRun:
 
     @property
     def _growth(self) -> float:
-        """How many times more rows a final model has than that of a fold."""
-        return len(self.prepared.splits.search) / len(self.data.splits.folds[0].train)
+        """How many times more rows a final model has than that of a fold on average: by time, folds grow."""
+        return len(self.prepared.splits.search) / float(
+            np.mean([len(fold.train) for fold in self.data.splits.folds])
+        )
 
     def _left_s(self) -> float:
         """Return the seconds that are left for the search, after what the final models will need."""
@@ -294,33 +297,14 @@ class _AutoRun:
 
     def _board(self, held: dict[str, float], weights: dict[int, float]) -> Leaderboard:
         """Return all models that were judged, the best first, with the ensemble and the baseline."""
-        metric = self.prepared.task.metric
-        target = self._judged_target
-        weights = weights or (self._weights() if self._completed() else {})
-        rows = [
-            (trial.loss or 0.0, trial.name, weights.get(trial.number, 0.0), trial.seconds, trial.params)
-            for trial in self._completed()
-        ]
-        rows.append((loss_of(metric, target, self._prior(len(target))), "baseline", 0.0, 0.0, {}))
-        if weights:
-            done = {
-                trial.number: trial.predicted for trial in self._completed() if trial.predicted is not None
-            }
-            loss = loss_of(metric, target, blended(done, weights))
-            rows.append((loss, "ensemble", 1.0, sum(trial.seconds for trial in self.trials), {}))
-        rows.sort(key=lambda row: (row[0], row[1] != "ensemble", row[1]))
-        return Leaderboard(
-            BoardRow(name, shown_score(metric, loss), held.get(name), weight, seconds, params)
-            for loss, name, weight, seconds, params in rows
-        )
+        done = self._completed()
+        weights = weights or (self._weights() if done else {})
+        seconds = sum(trial.seconds for trial in self.trials)
+        metric, target = self.prepared.task.metric, self._judged_target
+        return leaderboard_of(metric, target, done, weights, held, self._prior(len(target)), seconds)
 
     def _prior(self, rows: int) -> Array:
-        """Return what a model that looks at no column says: the mean, or the shares of classes."""
-        task, target = self.prepared.task, self.data.target
-        if task.classes is None:
-            return np.full((rows, 1), target.mean())
-        shares = np.bincount(target, minlength=len(task.classes)) / len(target)
-        return np.tile(shares, (rows, 1))
+        return prior_of(self.prepared.task, self.data.target, rows)
 
     def _finish(self) -> AutoModel:
         one, task = self.prepared, self.prepared.task
@@ -391,6 +375,7 @@ class _AutoRun:
         left_s = max(EXPLAIN_SHARE * self.budget_s, 0.3 * self._remaining_s)
         sizes = explain_sizes(min(len(model.kinds), MOST_EXPLAINED + 1), row_s, call_s, left_s)
         seen = self.prepared.table.take(self.prepared.splits.search)
+        model.background = some_background(model, seen, np.random.default_rng(self.config.seed))
         return explain(model, seen, held, truth, self.config.fairness, self.config.seed, sizes, whole)
 
     def _fitted_to_all(self, model: AutoModel, plan: FinalPlan, first_s: float, rows: int) -> AutoModel:

@@ -14,7 +14,7 @@ from weft.auto.folder import ModelTrial
 # Cells (rows x columns x outputs) that the search looks at, for a second of the budget.
 SEARCH_CELLS_PER_S = 20_000
 FEWEST_SEARCH_ROWS = 4_000  # and rows of a final model
-FIRST_SHARE = 0.4  # of the time that is left, for the first trial of a family
+FIRST_SHARE = 0.25  # of the time that is left, for the first trial of a family
 LEAST_RESERVE = 0.12  # share of the budget that is kept for the final models while nothing is measured
 MOST_RESERVE = 0.5  # share of the budget that is kept at most: what does not fit then is left out
 EXPLAIN_SHARE = 0.1  # of the budget, at most, for explanations

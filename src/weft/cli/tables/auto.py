@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -12,7 +13,7 @@ from urllib.parse import urlencode
 import click
 
 from weft.cli.jobs.options import open_client, print_data, url_option
-from weft.cli.values import NAME, OutputFolder, Real, Text, Whole
+from weft.cli.values import NAME, ExistingFile, OutputFolder, Real, Text, Whole
 from weft.errors import UsageError
 from weft.text import format_table
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from weft.auto.running import AutoProgress
 
 SHOWN = 12  # models of the live leaderboard
+SHOWN_COLUMNS = 60
 UPLOAD_S = 600.0  # that a table may take to be sent
 _COLUMN = Text("the name of a column", "COLUMN", like=r"[^\x00-\x1f]+")
 
@@ -68,10 +70,24 @@ _COLUMN = Text("the name of a column", "COLUMN", like=r"[^\x00-\x1f]+")
     metavar="FOLDER",
     help="Keep the run there; auto-TABLE unless another is named.",
 )
+@click.option(
+    "--predict",
+    type=ExistingFile("a table"),
+    metavar="FILE",
+    help="Write predictions of this table's rows, too, as predictions.csv.",
+)
 @click.option("--pdf", is_flag=True, help="Write report.pdf, too; needs chromium.")
 @url_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as data.")
-def command(table: str, out: Path | None, pdf: bool, url: str | None, as_json: bool, **options: Any) -> None:
+def command(
+    table: str,
+    out: Path | None,
+    predict: Path | None,
+    pdf: bool,
+    url: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Find the best model of TABLE: a .csv, .parquet, .arrow or .feather file.
 
     Columns are typed, leaks and drift warned of, models tuned and blended; --out holds the model, its ONNX graph and a
@@ -79,14 +95,14 @@ def command(table: str, out: Path | None, pdf: bool, url: str | None, as_json: b
     be a data set of the service, NAME or NAME@VERSION.
     """
     from weft.auto.config import AutoConfig
-    from weft.auto.results import write_results
+    from weft.auto.results import write_predictions, write_results
     from weft.auto.running import run
 
     config = AutoConfig(**options)
     if url is not None:
-        if out is not None or pdf:
+        if out is not None or pdf or predict is not None:
             raise UsageError(
-                "--url must come without --out and --pdf: the service keeps the results of a job"
+                "--url must come without --out, --pdf and --predict: the service keeps the results of a job"
             )
         begin_on_service(url, table, options, as_json)
         return
@@ -95,6 +111,8 @@ def command(table: str, out: Path | None, pdf: bool, url: str | None, as_json: b
     model = run(table, config, folder, screen.show)
     screen.close()
     notes = [*model.notes, *write_results(model, folder, table, pdf=pdf)]
+    if predict is not None:
+        notes.append(write_predictions(model, folder, predict))
     if as_json:
         click.echo(json.dumps({**model.data(), "folder": str(folder), "notes": notes}))
         return
@@ -174,9 +192,12 @@ def _columns_table(progress: AutoProgress) -> list[str]:
     rows = [["column", "role", "distinct", "missing", "found from"]]
     rows += [
         [role.name, role.role, str(role.distinct), f"{role.missing_share:.1%}", role.why]
-        for role in progress.columns
+        for role in progress.columns[:SHOWN_COLUMNS]
     ]
-    return format_table(rows, left=("column", "role", "found from"))
+    shown = format_table(rows, left=("column", "role", "found from"))
+    others = Counter(role.role for role in progress.columns[SHOWN_COLUMNS:])
+    told = ", ".join(f"{count:,} {role}" for role, count in others.most_common())
+    return [*shown, *([f"and {others.total():,} more: {told}; all are in the report"] if others else [])]
 
 
 def _print(model: AutoModel, folder: Path, notes: list[str]) -> None:
