@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +156,8 @@ def by_weft_alone(train: Frame, test: Frame, seconds: float) -> Array:
 
 
 def by_flaml(train: Frame, test: Frame, seconds: float) -> Array:
-    from flaml import AutoML
-
     classes = is_classes(train.y.to_numpy())
-    automl = AutoML()
+    automl: Any = import_module("flaml").AutoML()
     automl.fit(
         train.drop(columns="y"),
         train.y,
