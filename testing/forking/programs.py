@@ -52,10 +52,15 @@ class Program:
         if self.kind == "script":
             code = compile(Path(self.target).read_bytes(), self.target, "exec", dont_inherit=True)
             return code, self.target, ""
-        spec = importlib.util.find_spec(self.target)
-        assert spec is not None, self.target
+        name = self.target
+        spec = importlib.util.find_spec(name)
+        assert spec is not None, name
+        if spec.submodule_search_locations is not None:  # of a package Python runs the module `__main__`
+            name = f"{name}.__main__"
+            spec = importlib.util.find_spec(name)
+            assert spec is not None, name
         loader: Any = spec.loader
-        return loader.get_code(self.target), str(spec.origin), self.target.rpartition(".")[0]
+        return loader.get_code(name), str(spec.origin), name.rpartition(".")[0]
 
 
 def program_of(argv: Sequence[str]) -> Program | None:

@@ -145,12 +145,12 @@ def all_variables(model: Any) -> list[Any]:
     return list({id(variable): variable for variable in found}.values())
 
 
-def broadcast_all(model: Any, broadcast: Callable[[list[Tensor]], None]) -> None:
-    """Have the variables of a model and of its optimizer overwritten by `broadcast`, which works in place."""
+def broadcast_all(model: Any, broadcast: Callable[[list[Tensor]], None], but: Sequence[Any] = ()) -> None:
+    """Have the variables of a model and of its optimizer, `but` some, overwritten by `broadcast`, in place."""
     keras = keras_on()
     build_optimizer(model)
     synced(model)
-    variables = all_variables(model)
+    variables = [each for each in all_variables(model) if not is_one_of(each, but)]
     if keras.backend.backend() == "torch":
         broadcast([variable.value.data for variable in variables])
         return
@@ -158,6 +158,11 @@ def broadcast_all(model: Any, broadcast: Callable[[list[Tensor]], None]) -> None
     broadcast([memory for _, memory in copies])
     for variable, (copy, _) in zip(variables, copies, strict=True):
         variable.assign(copy)
+
+
+def is_one_of(variable: Any, given: Sequence[Any]) -> bool:
+    """Return whether a variable of Keras is among those given, by itself or as the framework's own."""
+    return any(variable is each or variable.value is each for each in given)
 
 
 def values_of(model: Any) -> list[Any]:

@@ -18,6 +18,13 @@ def test_scripts_find_what_they_rely_on(horovod_runs: HorovodRuns, ranks: int) -
     assert told.count("checks passed") == ranks
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_each_world_has_more_of_it(horovod_runs: HorovodRuns, ranks: int) -> None:
+    script = str(WORKERS / "more_surface.py")
+    told = horovod_runs.passes("run", "-n", str(ranks), script, str(horovod_runs.folder))
+    assert told.count("more checks passed") == ranks
+
+
 def test_a_script_without_a_launcher_is_a_world_of_one(horovod_runs: HorovodRuns) -> None:
     done = horovod_runs.python(str(WORKERS / "surface.py"), str(horovod_runs.folder))
     assert done.returncode == 0, done.stdout + done.stderr

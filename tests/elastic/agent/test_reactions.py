@@ -24,6 +24,7 @@ from weft.elastic.agent.actions import (
     MarkOverMemory,
     MarkRetired,
     MarkScriptEnded,
+    MarkScriptIsRun,
     MarkSpared,
     Reaction,
     RenameWorker,
@@ -47,6 +48,7 @@ from weft.elastic.worker.messages import (
     ReadyToJoin,
     RunRefused,
     ScriptEnded,
+    ScriptIsRun,
     StepCommitted,
     WorkerFinished,
     WorkerHealed,
@@ -256,6 +258,18 @@ def test_a_script_that_ends_before_the_run_is_not_started_again() -> None:
     actions = reactions.on_end(worker(MEMBER), 0, RUN)
     gave_up = GiveUpSlot(PID, "a/0.0 ended before the run did", 0)
     assert without_events(actions) == [CheckSoon(), gave_up, LeadNow()]
+
+
+def test_a_script_whose_end_is_that_of_the_run_ends_it_and_the_others_end_by_themselves() -> None:
+    assert reactions.on_message(worker(STARTING), ScriptIsRun(), RUN) == (MarkScriptIsRun(PID),)
+    for state in (STARTING, READY, MEMBER):
+        ours = replace(worker(state), script_is_run=True)
+        assert reactions.on_end(ours, 0, RUN) == (CheckSoon(), EndRun("finished", 0))
+        over = reactions.on_run_over([ours], VIEW, how="finished")
+        assert over == (SendOver(PID), SetState(PID, FINISHED))
+        assert EndRun("finished", 0) not in reactions.on_end(ours, 1, RUN)
+        assert EndRun("finished", 0) not in reactions.on_end(replace(ours, evicted="it is stuck"), 0, RUN)
+    assert EndRun("finished", 0) not in reactions.on_end(replace(worker(LEAVING), script_is_run=True), 0, RUN)
 
 
 def test_an_end_at_the_end_of_the_run_is_no_loss_but_a_failure_is_told() -> None:

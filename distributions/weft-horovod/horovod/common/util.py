@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
@@ -10,6 +10,7 @@ from typing import Any
 
 from weft.compat.horovod import basics
 from weft.compat.horovod.engine.adasum import is_power_of_two
+from weft.compat.horovod.torch.submission import reduce_kind
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -56,6 +57,11 @@ def ddl_built(verbose: bool = False) -> bool:
 def ccl_built(verbose: bool = False) -> bool:
     """Return whether oneCCL moves the data: it does not."""
     return basics.ccl_built()
+
+
+def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, bool | None], int]:
+    """Return a function of `op` and `average` that gives the reduction meant; the kinds are always Horovod's."""
+    return lambda op, average: reduce_kind(op, average, depth=3)
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:

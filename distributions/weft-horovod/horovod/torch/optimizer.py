@@ -1,5 +1,7 @@
 """The distributed optimizer, under the name of its own module."""
 
+from weft.compat.horovod.torch.optimizer import AdasumOptimizer as _DistributedAdasumOptimizer
 from weft.compat.horovod.torch.optimizer import DistributedOptimizer
+from weft.compat.horovod.torch.optimizer import ReducingOptimizer as _DistributedOptimizer
 
-__all__ = ["DistributedOptimizer"]
+__all__ = ["DistributedOptimizer", "_DistributedAdasumOptimizer", "_DistributedOptimizer"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weft.errors import RunError
+
 # Horovod's own names and bases: scripts and its elastic loop tell these two apart by type.
 
 
@@ -17,5 +19,13 @@ class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818 (Horovod's name)
         self.skip_sync = skip_sync
 
 
+class HorovodRunError(RunError, RuntimeError):
+    """Workers of `horovod.run` failed; scripts catch a RuntimeError that begins like this."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{WORKERS_FAILED}: {why}")
+
+
+WORKERS_FAILED = "Horovod detected that one or more processes exited with non-zero status"
 NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 SHUT_DOWN = "Horovod has been shut down"

@@ -95,6 +95,12 @@ class MarkScriptEnded(msgspec.Struct, frozen=True):
     pid: int
 
 
+class MarkScriptIsRun(msgspec.Struct, frozen=True):
+    """Note that the run is done when the script of the worker ends well."""
+
+    pid: int
+
+
 class CountAlarm(msgspec.Struct, frozen=True):
     """Note that the worker was taken for stuck: the limits for those that follow are longer."""
 
@@ -161,6 +167,7 @@ WorkerAction = (
     | MarkOverMemory
     | MarkRetired
     | MarkScriptEnded
+    | MarkScriptIsRun
     | CountAlarm
     | RenameWorker
     | SendView

@@ -75,6 +75,7 @@ class WorkerProcess:
         self.over_memory = False  # the agent ended it for the memory it held
         self.retired = False  # its slot is no longer wanted
         self.script_ended = False
+        self.script_is_run = False  # its end, if it is no failure, is that of the run
         self.followed = False  # another worker is started in its slot, even while this one is there
         self.stepped = -1  # the last view in which it committed a step
         self.commit = 0  # steps of the newest commit whose state it holds

@@ -27,6 +27,7 @@ from weft.elastic.agent.actions import (
     MarkOverMemory,
     MarkRetired,
     MarkScriptEnded,
+    MarkScriptIsRun,
     MarkSpared,
     Reaction,
     RenameWorker,
@@ -54,6 +55,7 @@ from weft.elastic.worker.messages import (
     ReadyToJoin,
     RunRefused,
     ScriptEnded,
+    ScriptIsRun,
     StepCommitted,
     WorkerFinished,
     WorkerHealed,
@@ -86,6 +88,7 @@ class WorkerFacts:
     over_memory: bool = False  # this agent ended it for the memory it held; `evicted` says so
     retired: bool = False  # its slot is no longer wanted
     script_ended: bool = False  # nothing of its script is left to do
+    script_is_run: bool = False  # its script's end, if it is no failure, is the end of the run
     leaving_s: float = 0.0  # seconds since the worker was asked to leave
     last_error: str = ""  # the last line that the worker wrote to its standard error
 
@@ -125,6 +128,8 @@ def on_message(worker: WorkerFacts, message: FromWorker, run: RunFacts) -> tuple
             return SetState(worker.pid, WorkerState.FINISHED), EndRun(PAUSED.how, PAUSED.code)
         case ScriptEnded():
             return (MarkScriptEnded(worker.pid),)
+        case ScriptIsRun():
+            return (MarkScriptIsRun(worker.pid),)
         case WorkerHealed():
             return MarkHealed(worker.pid, message.step), _told(worker, message)
         case GroupFormed() | CheckpointSaved():
@@ -172,6 +177,8 @@ def on_end(worker: WorkerFacts, code: int, run: RunFacts) -> tuple[Reaction, ...
         return (CheckSoon(),)
     if worker.state == WorkerState.LEAVING:
         return CheckSoon(), *_replace(worker)
+    if code == 0 and worker.script_is_run and not worker.evicted:
+        return CheckSoon(), EndRun(FINISHED.how, FINISHED.code)
     lost: tuple[Reaction, ...] = ()
     if not worker.evicted:
         cause = describe_code(code) if code else "its script has ended"
@@ -238,7 +245,8 @@ def on_run_over(workers: Sequence[WorkerFacts], view: View, *, how: str) -> tupl
     for worker in workers:
         # A worker that is to leave and is still a member is done together with all the others.
         leaving = worker.state == WorkerState.LEAVING and view.rank_of(worker.name) is not None
-        if finished and (worker.state == WorkerState.MEMBER or leaving):
+        alone = worker.script_is_run and worker.state in (WorkerState.STARTING, WorkerState.READY)
+        if finished and (worker.state == WorkerState.MEMBER or leaving or alone):
             actions += [SendOver(worker.pid), SetState(worker.pid, WorkerState.FINISHED)]
         elif worker.state in (WorkerState.STARTING, WorkerState.READY):
             actions.append(KillWorker(worker.pid))

@@ -28,6 +28,7 @@ from weft.elastic.agent.actions import (
     MarkOverMemory,
     MarkRetired,
     MarkScriptEnded,
+    MarkScriptIsRun,
     MarkSpared,
     RenameWorker,
     SendOver,
@@ -161,6 +162,7 @@ class HostWorkers:
             rank=worker.slot.rank,
             retired=worker.retired,
             script_ended=worker.script_ended,
+            script_is_run=worker.script_is_run,
             slot_failures=self._failures[slot],
             slot_ends=self._ends[slot],
             leaving_s=worker.leaving_s,
@@ -254,6 +256,8 @@ class HostWorkers:
                 worker.retired = True
             case MarkScriptEnded():
                 worker.script_ended = True
+            case MarkScriptIsRun():
+                worker.script_is_run = True
             case MarkHealed(_, steps):
                 worker.commit = steps
             case MarkSpared():

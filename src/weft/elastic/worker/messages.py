@@ -142,6 +142,10 @@ class ScriptEnded(FromWorker, frozen=True, tag="script-ended"):
     """The script has come to its end after the last step; what is left is the end of its interpreter."""
 
 
+class ScriptIsRun(FromWorker, frozen=True, tag="script-is-run"):
+    """The script is done when it ends well, whatever it has committed until then, and the run with it."""
+
+
 FROM_AGENT: Decoder[ToWorker] = Decoder(WelcomeWorker, NewView, DrainWorker, PauseWorker, RunFinished)
 FROM_WORKER: Decoder[FromWorker] = Decoder(
     WorkerHello,
@@ -158,4 +162,5 @@ FROM_WORKER: Decoder[FromWorker] = Decoder(
     WorkerPaused,
     WorkerFinished,
     ScriptEnded,
+    ScriptIsRun,
 )

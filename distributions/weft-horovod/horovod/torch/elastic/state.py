@@ -6,6 +6,16 @@ from weft.compat.horovod.torch.elastic import (
     SamplerStateHandler,
     StateHandler,
     TorchState,
+    get_handler_registry,
+    set_handler_registry,
 )
 
-__all__ = ["ModelStateHandler", "OptimizerStateHandler", "SamplerStateHandler", "StateHandler", "TorchState"]
+__all__ = [
+    "ModelStateHandler",
+    "OptimizerStateHandler",
+    "SamplerStateHandler",
+    "StateHandler",
+    "TorchState",
+    "get_handler_registry",
+    "set_handler_registry",
+]

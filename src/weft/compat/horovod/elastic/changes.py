@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import queue
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from weft.compat.horovod.elastic.membership import ElasticPlaces
@@ -33,6 +37,41 @@ def raise_if_changed(*, committed: bool) -> None:
         places.committed(commits - 1)
     if newest > places.number:
         raise HostsUpdatedInterrupt(skip_sync=not joins)
+
+
+class HostMessages(queue.Queue[tuple[float, int]]):
+    """What drivers other than the agents say of hosts; not empty either when the agents have a change that waits."""
+
+    def empty(self) -> bool:
+        places = world.places
+        if isinstance(places, ElasticPlaces) and places.news().view > places.number:
+            return False
+        return super().empty()
+
+
+class HostUpdateResult:
+    """What became of hosts, as drivers say it; they may be added up."""
+
+    no_update = 0
+    removed = 1
+    added = 2
+    mixed = removed | added
+
+
+def raise_if_told(messages: HostMessages, last: float, broadcast: Callable[[Any], Any] | None) -> float:
+    """Raise HostsUpdatedInterrupt on all ranks if rank 0 was told of a change later than the last one."""
+    if isinstance(world.places, ElasticPlaces):  # whose changes all ranks know of by now
+        return last
+    newest, kinds = last, 0
+    while messages.qsize():
+        at, kind = messages.get()
+        if at > newest:
+            newest, kinds = at, kinds | kind
+    if broadcast is not None and not (world.initialized and world.place.size == 1):
+        last, newest, kinds = broadcast((last, newest, kinds))
+    if newest > last:
+        raise HostsUpdatedInterrupt(skip_sync=kinds == HostUpdateResult.removed)
+    return newest
 
 
 def sync_needed(wanted: bool) -> bool:

@@ -24,6 +24,7 @@ from weft.elastic.worker.messages import (
     GroupBroken,
     GroupFormed,
     ReadyToJoin,
+    ScriptIsRun,
     StepCommitted,
     WorkerFinished,
     WorkerHello,
@@ -42,10 +43,15 @@ class MembershipNews:
 
 def elastic_places(environ: Mapping[str, str]) -> ElasticPlaces | None:
     """Return the places of a worker of `weft run --elastic`; None for any other process."""
-    given = inherited(environ)
-    if given is None:
-        return None
-    return ElasticPlaces(AgentLink(given[0]), Beat.at(given[1]))
+    if not _ours:
+        given = inherited(environ)
+        if given is None:
+            return None
+        _ours.append(ElasticPlaces(AgentLink(given[0]), Beat.at(given[1])))
+    return _ours[0]
+
+
+_ours: list[ElasticPlaces] = []  # those of this process, once they were asked for
 
 
 class ElasticPlaces:
@@ -62,6 +68,7 @@ class ElasticPlaces:
         self._committed_in = -1  # the view of the last commit
         link.on_urgent = self._on_urgent
         link.tell(WorkerHello(self._server.port, 0))
+        link.tell(ScriptIsRun())
 
     # -- places ---------------------------------------------------------------------------------------
 

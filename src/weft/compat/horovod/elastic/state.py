@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from weft.compat.horovod.elastic.changes import raise_if_changed
+from weft.compat.horovod.elastic.changes import HostMessages, raise_if_changed, raise_if_told
 
 
 class State:
@@ -17,6 +17,8 @@ class State:
     ) -> None:
         self._bcast_object, self._rank = bcast_object, get_rank
         self._reset_callbacks: list[Callable[[], object]] = []
+        self._host_messages = HostMessages()
+        self._last_updated_timestamp = 0.0
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], object]]) -> None:
         """Have functions called after each change of members, before the state is broadcast: to scale lr, say."""
@@ -24,6 +26,7 @@ class State:
 
     def on_reset(self) -> None:
         """Adapt to the new world."""
+        self._host_messages = HostMessages()
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -32,10 +35,17 @@ class State:
         """Save the state, and stop here if members come or go; all ranks do so together."""
         self.save()
         raise_if_changed(committed=True)
+        self._raise_if_told()
 
     def check_host_updates(self) -> None:
         """Stop here if members come or go, without saving."""
         raise_if_changed(committed=False)
+        self._raise_if_told()
+
+    def _raise_if_told(self) -> None:
+        self._last_updated_timestamp = raise_if_told(
+            self._host_messages, self._last_updated_timestamp, self._bcast_object
+        )
 
     def save(self) -> None:
         """Keep the present state for `restore`."""
@@ -53,7 +63,8 @@ class State:
         """Forget what belongs to the old world; nothing by default."""
 
     def on_hosts_updated(self, timestamp: float, update_res: int = 0) -> None:
-        """Do nothing: this name is called by Horovod's own drivers, which there are none of."""
+        """Stop at the next commit: a driver other than Weft's agents says that hosts were added (2) or removed (1)."""
+        self._host_messages.put((timestamp, update_res))
 
 
 class ObjectState(State):

@@ -581,9 +581,12 @@ class HorovodEngine:
             for op in done:
                 op.error = HorovodInternalError(disagreed) if disagreed else _as_internal(error)
         with self._lock:
-            forget = self._in_flight.pop
-            for op in done:
-                forget(op.key, None)
+            if work.set_id == GLOBAL_SET and len(done) == len(self._in_flight):  # it is all there was
+                self._in_flight.clear()
+            else:
+                forget = self._in_flight.pop
+                for op in done:
+                    forget(op.key, None)
         self._tell_done(done)
 
     def _tell_done(self, ops: Sequence[HorovodOp]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 
 from weft.compat.horovod.engine.engine import HorovodEngine
 from weft.compat.horovod.engine.operations import KnownReduction
@@ -12,9 +13,11 @@ from weft.compat.horovod.negotiation.messages import GLOBAL_SET
 class ProcessSet:
     """Some ranks of the world. It has a number once it is registered, by `init` or `add_process_set`."""
 
-    def __init__(self, ranks: Sequence[int]) -> None:
+    mpi_comm = None  # a set is made of ranks, never of a communicator
+
+    def __init__(self, ranks: Iterable[int]) -> None:
         self.process_set_id: int | None = None
-        self.ranks: list[int] | None = sorted(int(rank) for rank in ranks)
+        self.ranks: list[int] | None = _sorted_ranks(ranks)
         self.engine: HorovodEngine | None = None  # of the world that it is registered in
         # What was reduced before: a single tensor by its name, a group by its operation and name.
         self.known_reductions: dict[str | tuple[str, str | None] | None, KnownReduction] = {}
@@ -56,6 +59,15 @@ class ProcessSet:
 
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+def _sorted_ranks(given: Iterable[int]) -> list[int]:
+    try:
+        return sorted(map(operator.index, given))
+    except TypeError:
+        raise ValueError(
+            f"a process set must be made of ranks, got {given!r}; a communicator of MPI is not served"
+        ) from None
 
 
 class GlobalProcessSet(ProcessSet):

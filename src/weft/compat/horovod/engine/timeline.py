@@ -1,7 +1,8 @@
 """The timeline: a Chrome trace of the negotiation and of what was carried out, written by rank 0.
 
 Each operation has a row of its own (`allreduce.x`): NEGOTIATE_ALLREDUCE from the first rank that is ready to the last,
-with a tick for each rank, then ALLREDUCE.
+with a tick for each rank, then ALLREDUCE. The file grows while the trace is taken, and may be looked at any time:
+Chrome's viewers take an array that has no end yet.
 """
 
 from __future__ import annotations
@@ -11,20 +12,19 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from weft.compat.horovod.engine.execution import AgreedWork
 from weft.compat.horovod.negotiation.messages import OpKind, OpRequest, ReadyOps
 
 
 class NegotiationTimeline:
-    """Events in memory while a trace is taken; the file is whole JSON once it is stopped."""
+    """Writes events while a trace is taken; the file is whole JSON once it is stopped."""
 
     def __init__(self, writes: bool) -> None:
         self.on = self.mark_cycles = False
         self._writes = writes  # rank 0 does
-        self._path = Path()
-        self._events: list[dict[str, Any]] = []
+        self._file: IO[str] | None = None
         self._rows: dict[str, int] = {}
         self._negotiating: dict[str, int] = {}  # name: ranks so far
         self._lock = threading.Lock()
@@ -35,30 +35,23 @@ class NegotiationTimeline:
         self.stop()
         if not self._writes:
             return
-        self._path = Path(path)
-        self._path.write_text("[]\n")  # a path that cannot be written is told now
-        self._events, self._rows, self._negotiating = [], {}, {}
+        self._file = Path(path).open("w")  # noqa: SIM115 (a path that cannot be written is told now)
+        self._rows, self._negotiating = {}, {}
         self._begin = time.monotonic()
         began = int(time.time() * 1e6)
-        self._events.append(
-            {
-                "name": "process_name",
-                "ph": "M",
-                "pid": 0,
-                "args": {"name": "horovod", "start_time_since_epoch_in_micros": began},
-            }
-        )
+        named = {"name": "horovod", "start_time_since_epoch_in_micros": began}
+        self._file.write("[\n" + json.dumps({"name": "process_name", "ph": "M", "pid": 0, "args": named}))
+        self._file.flush()
         self.mark_cycles, self.on = mark_cycles, True
 
     def stop(self) -> None:
-        """Write the trace, if one is taken."""
+        """End the trace, if one is taken."""
         with self._lock:
-            if not self.on:
-                return
+            file, self._file = self._file, None
             self.on = self.mark_cycles = False
-            lines = ",\n".join(json.dumps(event) for event in self._events)
-            self._path.write_text(f"[\n{lines}\n]\n")
-            self._events = []
+            if file is not None:
+                file.write("\n]\n")
+                file.close()
 
     # -- what happens ---------------------------------------------------------------------------------
 
@@ -83,6 +76,9 @@ class NegotiationTimeline:
     def end(self, work: AgreedWork, now: float) -> None:
         for name in _names(work):
             self._add("E", name, "", now)
+        with self._lock:
+            if self._file is not None:
+                self._file.flush()
 
     def cycle(self, now: float) -> None:
         if self.on:
@@ -90,14 +86,12 @@ class NegotiationTimeline:
 
     def _add(self, phase: str, row: str, name: str, now: float, **more: Any) -> None:
         with self._lock:
-            if not self.on:
+            if self._file is None:
                 return
             if row not in self._rows:
                 self._rows[row] = len(self._rows) + 1
                 named = {"name": row}
-                self._events.append(
-                    {"name": "process_name", "ph": "M", "pid": self._rows[row], "args": named}
-                )
+                self._write({"name": "process_name", "ph": "M", "pid": self._rows[row], "args": named})
             event: dict[str, Any] = {
                 "ph": phase,
                 "pid": self._rows[row],
@@ -105,7 +99,11 @@ class NegotiationTimeline:
             }
             if name:
                 event["name"] = name
-            self._events.append(event | more)
+            self._write(event | more)
+
+    def _write(self, event: dict[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(",\n" + json.dumps(event))
 
 
 def _names(work: AgreedWork) -> list[str]:

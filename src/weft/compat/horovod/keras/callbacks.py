@@ -19,11 +19,22 @@ _Checkpoint: Any = _keras.callbacks.ModelCheckpoint
 
 
 class BroadcastGlobalVariablesCallback(_Callback):  # type: ignore[misc]
-    """Gives everyone the variables of one rank after the first batch."""
+    """Gives everyone the variables of one rank after the first batch, but for local ones."""
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         self._root_rank, self._done = root_rank, False
+        self._local: list[Any] = []
+        if local_variables is not None:
+            several = isinstance(local_variables, (list, tuple, set))
+            for variable in local_variables if several else [local_variables]:
+                self.register_local_var(variable)
+
+    def register_local_var(self, variable: Any) -> None:
+        """Leave a variable as it is on each rank."""
+        if not hasattr(variable, "assign"):
+            raise ValueError(f"local variables must be variables, got {type(variable).__name__}")
+        self._local.append(variable)
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
@@ -32,7 +43,7 @@ class BroadcastGlobalVariablesCallback(_Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self._done:
             self._done = True
-            broadcast_model(self.model, self._root_rank)
+            broadcast_model(self.model, self._root_rank, self._local)
 
 
 class MetricAverageCallback(_Callback):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from weft.compat.horovod.engine.process_sets import ProcessSet, global_process_set
@@ -10,7 +11,7 @@ from weft.compat.horovod.negotiation.messages import ReduceKind
 from weft.compat.horovod.torch import ops
 from weft.compat.horovod.torch.compression import Compression
 from weft.compat.horovod.torch.ops import Average, Sum
-from weft.keras.backends import keras_on
+from weft.keras.backends import is_one_of, keras_on
 from weft.keras.seam import reduce_before_apply
 
 
@@ -42,6 +43,7 @@ def DistributedOptimizer(  # noqa: N802 (a function there, too)
         raise ValueError("gradient_predivide_factor must come with op=Average, got op=Sum; leave it out")
     if backward_passes_per_step <= 0:
         raise ValueError(f"backward_passes_per_step must be above 0, got {backward_passes_per_step}")
+    check_groups(num_groups, groups)
     factors = 1.0, 1.0
     if gradient_predivide_factor != 1.0:
         factors = 1.0 / gradient_predivide_factor, gradient_predivide_factor
@@ -63,20 +65,39 @@ def DistributedOptimizer(  # noqa: N802 (a function there, too)
         pairs = zip(made, packed, strict=True)
         return [compression.decompress(reduced, ctx) for reduced, (_, ctx) in pairs]
 
-    layers = local_layers if isinstance(local_layers, (list, tuple)) else [local_layers]
+    layers = local_layers_of(local_layers)
+    local: list[Any] = []  # registered later
 
     def keep(variable: Any, grad: Any) -> Any:
-        if grad is None or not any(variable is own for layer in layers for own in layer.trainable_variables):
+        if grad is None or not (layers or local):
             return None
-        return grad / world.place.size if scale_local_gradients and op == Average else grad
+        own = [each for layer in layers for each in layer.trainable_variables]
+        if not is_one_of(variable, [*own, *local]):
+            return None
+        return grad / (process_set.size() or 1) if scale_local_gradients else grad
 
-    return reduce_before_apply(
-        optimizer,
-        reduce,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        keep if layers else None,
+    made = reduce_before_apply(
+        optimizer, reduce, backward_passes_per_step, average_aggregated_gradients, keep
     )
+    made.register_local_var = local.append
+    return made
+
+
+def local_layers_of(given: Any) -> list[Any]:
+    """Return the layers whose gradients stay those of each rank, of one layer or several."""
+    layers = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
+    if not all(hasattr(layer, "trainable_variables") for layer in layers):
+        raise ValueError("local_layers must be layers of Keras, got something else")
+    return layers
+
+
+def check_groups(num_groups: int, groups: Any) -> None:
+    """Refuse groups of gradients that cannot be; those that can are reduced together with all others."""
+    if num_groups:
+        warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=3)
+        groups = num_groups if groups is None else groups
+    if groups is not None and not (isinstance(groups, list) or groups > 0):
+        raise ValueError(f"groups must be an int above 0 or lists of variables, got {groups!r}")
 
 
 def PartialDistributedOptimizer(  # noqa: N802
@@ -91,6 +112,7 @@ def load_model(
     custom_optimizers: Any = None,
     custom_objects: Any = None,
     compression: Any = Compression.none,
+    legacy_opts: bool = False,
     **options: Any,
 ) -> Any:
     """Load a model whose optimizer reduces gradients again."""

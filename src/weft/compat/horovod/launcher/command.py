@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.compat.horovod.launcher.flags import DECIDED_FLAGS, DECIDED_SWITCHES, KNOBS, parser, read_config
+from weft.compat.horovod.launcher.flags import DECIDED_FLAGS, DECIDED_SWITCHES, KNOBS, parse
 from weft.errors import UsageError, WeftError
 
 NOTE = "horovodrun: "
@@ -25,11 +25,11 @@ class HorovodrunTranslation:
 def main(argv: Sequence[str], call: Callable[[Sequence[str]], int]) -> int:
     """Carry out a command line of `horovodrun`; `call` carries out one of `weft`. Returns the exit code."""
     try:
-        given = parser().parse_args(list(argv))
+        given = parse(argv)
         if given.version or given.check_build:
             print(_version() if given.version else _build())
             return 0
-        made = translate(argv)
+        made = translation_of(given)
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
         return error.exit_code
@@ -40,13 +40,12 @@ def main(argv: Sequence[str], call: Callable[[Sequence[str]], int]) -> int:
 
 def translate(argv: Sequence[str]) -> HorovodrunTranslation:
     """Return the command line of `weft run` that does what one of `horovodrun` asks for; refuse what cannot be."""
-    given = parser().parse_args(list(argv))
-    if given.config_file is not None:
-        named = _named(argv)
-        for name, value in read_config(given.config_file).items():
-            if name not in named:
-                setattr(given, name, value)
-    _refuse(given)
+    return translation_of(parse(argv))
+
+
+def translation_of(given: argparse.Namespace) -> HorovodrunTranslation:
+    """Return the command line of `weft run` for the flags of `horovodrun`."""
+    refuse(given)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         raise UsageError(
@@ -69,15 +68,8 @@ def _program(command: Sequence[str]) -> Sequence[str]:
     return ("--", *command)
 
 
-def _named(argv: Sequence[str]) -> set[str]:
-    """Return the names of the flags that a command line sets itself."""
-    bare = parser()
-    for action in bare._actions:
-        action.default = argparse.SUPPRESS
-    return set(vars(bare.parse_args(list(argv))))
-
-
-def _refuse(given: argparse.Namespace) -> None:
+def refuse(given: argparse.Namespace) -> None:
+    """Refuse flags that cannot be served."""
     if given.use_jsrun:
         raise UsageError(
             "--jsrun is not supported, got it; use --mpi, or weft run --engine slurm under Slurm"
@@ -90,18 +82,28 @@ def _refuse(given: argparse.Namespace) -> None:
         raise UsageError("hosts must be named once, got -H and -hostfile; drop one")
     if given.use_mpi and given.use_gloo:
         raise UsageError("one of --gloo and --mpi may be given, got both; drop one")
-    for name in ("num_proc", "min_np", "max_np", "slots_per_host"):
+    for name, flag in (
+        ("num_proc", "-np"),
+        ("min_num_proc", "--min-np"),
+        ("max_num_proc", "--max-np"),
+        ("slots", "--slots-per-host"),
+    ):
         if getattr(given, name) is not None and getattr(given, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(given, name)}")
-    if not _is_elastic(given):
-        for name in ("elastic_timeout", "reset_limit", "blacklist_cooldown_range", "slots_per_host"):
+            raise UsageError(f"{flag} must be at least 1, got {getattr(given, name)}")
+    if not is_elastic(given):
+        for name, flag in (
+            ("elastic_timeout", "--elastic-timeout"),
+            ("reset_limit", "--reset-limit"),
+            ("cooldown_range", "--blacklist-cooldown-range"),
+            ("slots", "--slots-per-host"),
+        ):
             if getattr(given, name) is not None:
-                flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} is for elastic runs, got it alone; add --min-np and --max-np")
 
 
-def _is_elastic(given: argparse.Namespace) -> bool:
-    return any(x is not None for x in (given.host_discovery_script, given.min_np, given.max_np))
+def is_elastic(given: argparse.Namespace) -> bool:
+    """Return whether the run's members may change."""
+    return any(x is not None for x in (given.host_discovery_script, given.min_num_proc, given.max_num_proc))
 
 
 def _where(given: argparse.Namespace) -> Iterator[str]:
@@ -109,7 +111,7 @@ def _where(given: argparse.Namespace) -> Iterator[str]:
         yield from ("-H", given.hosts)
     if given.hostfile is not None:
         yield from ("--hostfile", given.hostfile)
-    if not _is_elastic(given):
+    if not is_elastic(given):
         if given.num_proc is not None:
             yield from ("-n", str(given.num_proc))
         elif given.hosts is None and given.hostfile is None:
@@ -119,18 +121,18 @@ def _where(given: argparse.Namespace) -> Iterator[str]:
 
 
 def _elastic(given: argparse.Namespace) -> Iterator[str]:
-    if not _is_elastic(given):
+    if not is_elastic(given):
         return
-    least = given.min_np or given.num_proc or 1
-    most = given.max_np or max(given.num_proc or 1, least)
+    least = given.min_num_proc or given.num_proc or 1
+    most = given.max_num_proc or max(given.num_proc or 1, least)
     if least > most:
         raise UsageError(f"--min-np must not be above --max-np, got {least} and {most}")
     yield from ("--elastic", f"{least}:{most}")
     if given.host_discovery_script is not None:
         yield from ("--discover", given.host_discovery_script)
-    if given.slots_per_host is not None:
-        yield from ("--per-host", str(given.slots_per_host))
-    cooldown = given.blacklist_cooldown_range
+    if given.slots is not None:
+        yield from ("--per-host", str(given.slots))
+    cooldown = given.cooldown_range
     if cooldown is not None and not 0 < cooldown[0] <= cooldown[1]:
         raise UsageError(
             f"--blacklist-cooldown-range must be two numbers of seconds, the smaller one first, got {cooldown[0]} "
@@ -142,8 +144,8 @@ def _elastic(given: argparse.Namespace) -> Iterator[str]:
 
 
 def _how(given: argparse.Namespace) -> Iterator[str]:
-    if given.interface is not None:
-        yield from ("--interface", _cards(given)[0])
+    if given.nics is not None:
+        yield from ("--interface", cards_of(given)[0])
     if given.tcp_flag:
         yield "--tcp"
     if given.use_mpi:
@@ -156,10 +158,10 @@ def _how(given: argparse.Namespace) -> Iterator[str]:
         yield "-v"
 
 
-def _variables(given: argparse.Namespace) -> Iterator[str]:
-    """Yield the settings of the workers."""
+def settings_of(given: argparse.Namespace) -> dict[str, str]:
+    """Return the settings of the workers, by their names without HOROVOD_."""
     found: dict[str, str] = {}
-    for _, name, kind in KNOBS:
+    for name, variable, kind in KNOBS:
         value = getattr(given, name)
         if value is None:
             continue
@@ -167,12 +169,10 @@ def _variables(given: argparse.Namespace) -> Iterator[str]:
             value = kind(value)
         except (TypeError, ValueError):
             raise UsageError(f"{name} must be of the type {kind.__name__}, got {value!r}") from None
-        if name == "fusion_threshold_mb":
-            name, value = "fusion_threshold", int(value * 1024 * 1024)
-        found[name.upper()] = str(value)
+        found[variable] = str(int(value * 1024 * 1024) if name == "fusion_threshold_mb" else value)
     if given.timeline_mark_cycles:
         found["TIMELINE_MARK_CYCLES"] = "1"
-    if given.stall_check is False:
+    if given.no_stall_check:
         found["STALL_CHECK_DISABLE"] = "1"
     if given.start_timeout is not None:
         found["START_TIMEOUT"] = f"{given.start_timeout:g}"
@@ -180,23 +180,31 @@ def _variables(given: argparse.Namespace) -> Iterator[str]:
         found["ELASTIC_TIMEOUT"] = f"{given.elastic_timeout:g}"
     if given.reset_limit is not None:
         found["ELASTIC_RESET_LIMIT"] = str(given.reset_limit)
-    for name, value in found.items():
+    return found
+
+
+def _variables(given: argparse.Namespace) -> Iterator[str]:
+    for name, value in settings_of(given).items():
         yield from ("--env", f"HOROVOD_{name}={value}")
 
 
-def _cards(given: argparse.Namespace) -> list[str]:
+def cards_of(given: argparse.Namespace) -> list[str]:
     """Return the network cards that are named, by one flag or by several."""
-    return [card for each in given.interface or () for card in each.split(",")]
+    named = [given.nics] if isinstance(given.nics, str) else given.nics or ()
+    return [card for each in named for card in each.split(",")]
 
 
 def _notes(given: argparse.Namespace) -> Iterator[str]:
     """Yield what is different from what the user may expect."""
-    for flag, why in {**DECIDED_FLAGS, **DECIDED_SWITCHES}.items():
+    whys = {flag: why for flag, (_, why) in DECIDED_FLAGS.items()} | DECIDED_SWITCHES
+    for flag, why in whys.items():
         if getattr(given, flag.removeprefix("--").replace("-", "_"), None):
             yield f"{flag} has no effect: {why}"
+    if given.log_with_timestamp is not None:
+        yield "timestamps of log lines are not set here: lines have the rank before them"
     if given.prefix_output_with_timestamp:
         yield "--prefix-output-with-timestamp has no effect: lines have the rank before them"
-    cards = _cards(given)
+    cards = cards_of(given)
     if len(cards) > 1:
         yield f"of the network cards, {cards[0]} is used: Weft has connections on one of them"
     if given.output_filename is not None:

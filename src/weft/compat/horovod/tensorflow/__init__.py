@@ -35,6 +35,7 @@ from weft.compat.horovod.errors import HorovodInternalError, HostsUpdatedInterru
 from weft.compat.horovod.tensorflow.compression import TensorFlowCompression as Compression
 from weft.compat.horovod.tensorflow.functions import (
     allgather_object,
+    broadcast_,
     broadcast_global_variables,
     broadcast_object,
     broadcast_object_fn,
@@ -131,6 +132,7 @@ __all__ = [
     "alltoall",
     "barrier",
     "broadcast",
+    "broadcast_",
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_object_fn",

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from weft.compat.horovod.errors import SHUT_DOWN, HorovodInternalError
 from weft.keras.arrays import from_torch, to_torch
 
 LEAST_VERSION = 2
@@ -31,6 +32,21 @@ def load_tensorflow() -> Any:
 
 
 tf = load_tensorflow()
+_InvalidArgument: Any = tf.errors.InvalidArgumentError
+_FailedPrecondition: Any = tf.errors.FailedPreconditionError
+_Unknown: Any = tf.errors.UnknownError
+
+
+class InvalidCallError(_InvalidArgument, ValueError):  # type: ignore[misc]
+    """An operation that one rank alone sees to be wrong."""
+
+
+class RefusedCallError(_FailedPrecondition, HorovodInternalError):  # type: ignore[misc]
+    """An operation on which the ranks do not agree."""
+
+
+class FailedCallError(_Unknown, HorovodInternalError):  # type: ignore[misc]
+    """An operation that failed as a rank is gone."""
 
 
 def call_out(
@@ -45,6 +61,8 @@ def call_out(
     """
     given = [tf.convert_to_tensor(tensor) for tensor in tensors]
     types = [tensor.dtype for tensor in given] if dtypes is None else list(dtypes)
+    if tf.executing_eagerly():
+        return _call_now(function, given, types)
 
     def on_arrays(*arrays: Any) -> list[Any]:
         made = function([to_torch(array) for array in arrays])
@@ -57,6 +75,28 @@ def call_out(
     ):
         result.set_shape(shape)
     return results
+
+
+def _call_now(
+    function: Callable[[list[Tensor]], Sequence[Tensor]], given: Sequence[Any], types: Sequence[Any]
+) -> list[Any]:
+    """Call a function outside of a `tf.function`; its errors are TensorFlow's, too."""
+    try:
+        made = function([to_torch(tensor.numpy()) for tensor in given])
+    except (HorovodInternalError, ValueError) as error:
+        raise _as_tensorflow(error) from error
+    return [
+        tf.convert_to_tensor(from_torch(tensor, dtype.as_numpy_dtype), dtype)
+        for tensor, dtype in zip(made, types, strict=True)
+    ]
+
+
+def _as_tensorflow(error: Exception) -> Exception:
+    """Return an error that scripts catch as Horovod's or as TensorFlow's, whichever they know."""
+    if isinstance(error, ValueError):
+        return InvalidCallError(None, None, str(error))
+    failed = SHUT_DOWN in str(error)
+    return (FailedCallError if failed else RefusedCallError)(None, None, str(error))
 
 
 def name_for(word: str, tensor: Any, name: str | None) -> str | None:

@@ -36,6 +36,15 @@ def broadcast_variables(
         variable.assign(_unsigned(value, variable.dtype))
 
 
+def broadcast_(
+    variables: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Give everyone a variable of one rank, or several; returns them."""
+    several = isinstance(variables, (list, tuple))
+    broadcast_variables(variables if several else [variables], root_rank, process_set)
+    return variables
+
+
 def _is_keras(variable: Any) -> bool:
     return type(variable).__module__.startswith("keras") and not callable(variable.value)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.compat.horovod.engine.process_sets import ProcessSet, global_process_set
 from weft.compat.horovod.engine.world import world
+from weft.compat.horovod.keras.optimizer import check_groups, local_layers_of
 from weft.compat.horovod.tensorflow import ops
 from weft.compat.horovod.tensorflow.calls import tf
 from weft.compat.horovod.tensorflow.compression import TensorFlowCompression as Compression
@@ -15,30 +16,54 @@ from weft.keras.backends import parts_of
 
 
 class ReducingTape:
-    """A gradient tape whose gradients are reduced over all ranks; everything else is the tape's own."""
+    """What is added to the class of a gradient tape so that its gradients are those of all ranks together."""
 
-    def __init__(self, tape: Any, reduce: Any) -> None:
-        self._tape, self._reduce = tape, reduce
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tape, name)
-
-    def __enter__(self) -> ReducingTape:
-        self._tape.__enter__()
-        return self
-
-    def __exit__(self, *given: Any) -> Any:
-        return self._tape.__exit__(*given)
+    _reduce: Any
+    _local: list[Any]
 
     def gradient(
-        self, target: Any, sources: Any, output_gradients: Any = None, use_local: bool = False, **options: Any
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        *args: Any,
+        use_generic_names: bool = False,  # names are numbers here
+        use_local: bool = False,
+        **options: Any,
     ) -> Any:
         """Return the gradients of all ranks together; with `use_local` those of this rank alone."""
-        grads = self._tape.gradient(target, sources, output_gradients, **options)
+        grads = super().gradient(target, sources, output_gradients, *args, **options)  # type: ignore[misc]
         if use_local:
             return grads
         flat = tf.nest.flatten(grads, expand_composites=False) if grads is not None else []
         return tf.nest.pack_sequence_as(grads, self._reduce(flat, tf.nest.flatten(sources)))
+
+    def register_local_source(self, source: Any) -> None:
+        """Leave the gradient of a variable as it is on each rank."""
+        self._local.append(source)
+
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
+    ) -> tuple[list[Any], list[Any]]:
+        """Return pairs of sources and gradients: those that stayed local, and those of all ranks."""
+        pairs = list(zip(sources, self.gradient(target, sources, output_gradients), strict=True))
+        local = [pair for pair in pairs if is_local(pair[0], self._local)]
+        return local, [pair for pair in pairs if not is_local(pair[0], self._local)]
+
+
+def is_local(source: Any, local: Sequence[Any]) -> bool:
+    """Return whether a source was registered as local, by itself or as the variable of Keras around it."""
+    return any(source is each or source is getattr(each, "value", None) for each in local)
+
+
+def _reducing(gradtape: Any, local: Sequence[Any], **options: Any) -> Any:
+    """Return a tape of the same class that shares all that a tape has recorded, and reduces."""
+    kind = type(gradtape)
+    made: Any = object.__new__(type(kind.__name__, (ReducingTape, kind), {"__module__": kind.__module__}))
+    made.__dict__ = gradtape.__dict__
+    made._local = list(local)
+    made._reduce = reducer(local=made._local, **options)
+    return made
 
 
 def reducer(
@@ -49,7 +74,7 @@ def reducer(
     process_set: ProcessSet = global_process_set,
     name: str | None = None,
     scale_local_gradients: bool = True,
-    local: set[int] | None = None,
+    local: Sequence[Any] = (),
 ) -> Any:
     """Return what reduces a list of gradients: in parts, the last layers' first, so that they travel early."""
     if gradient_predivide_factor != 1.0 and op != Average:
@@ -64,7 +89,6 @@ def reducer(
             "prescale_factor": 1.0 / gradient_predivide_factor,
             "postscale_factor": gradient_predivide_factor,
         }
-    kept = local if local is not None else set()
 
     def reduce(grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         result = [
@@ -77,8 +101,8 @@ def reducer(
         for index, (grad, variable) in enumerate(zip(result, variables, strict=True)):
             if grad is None:
                 continue
-            if id(variable) in kept:
-                result[index] = grad / world.place.size if scale_local_gradients else grad
+            if is_local(variable, local):
+                result[index] = _divided(grad, process_set.size()) if scale_local_gradients else grad
             else:
                 wanted.append(index)
         sizes = [_bytes(result[index]) for index in wanted]
@@ -93,6 +117,12 @@ def reducer(
         return result
 
     return reduce
+
+
+def _divided(grad: Any, divisor: Any) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(grad.values / divisor, grad.indices, grad.dense_shape)
+    return grad / divisor
 
 
 def _bytes(grad: Any) -> int:
@@ -115,9 +145,16 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     scale_local_gradients: bool = True,
 ) -> Any:
     """Return a tape whose `gradient` gives the gradients of all ranks together."""
-    return ReducingTape(
+    check_groups(num_groups, groups)
+    return _reducing(
         gradtape,
-        reducer(compression, sparse_as_dense, op, gradient_predivide_factor, process_set),
+        (),
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
 
 
@@ -136,17 +173,14 @@ def PartialDistributedGradientTape(  # noqa: N802
     scale_local_gradients: bool = True,
 ) -> Any:
     """Return a tape whose gradients are those of all ranks, but for the variables of local layers."""
-    layers = local_layers if isinstance(local_layers, (list, tuple)) else [local_layers]
-    local = {id(variable) for layer in layers if layer is not None for variable in layer.trainable_variables}
-    return ReducingTape(
+    check_groups(num_groups, groups)
+    return _reducing(
         gradtape,
-        reducer(
-            compression,
-            sparse_as_dense,
-            op,
-            gradient_predivide_factor,
-            process_set,
-            scale_local_gradients=scale_local_gradients,
-            local=local,
-        ),
+        [variable for layer in local_layers_of(local_layers) for variable in layer.trainable_variables],
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )

@@ -31,9 +31,10 @@ def allreduce(
 ) -> Any:
     """Return the reduction of a tensor over all ranks; of IndexedSlices the slices of all ranks."""
     kind = reduce_kind(op, average)
+    factors = prescale_factor, postscale_factor
     if isinstance(tensor, tf.IndexedSlices):
-        return _gathered_slices(tensor, kind, process_set)
-    (made,) = _reduce([tensor], kind, compression, (prescale_factor, postscale_factor), name, process_set)
+        return _gathered_slices(tensor, kind, factors, process_set)
+    (made,) = _reduce([tensor], kind, compression, factors, name, process_set)
     return made
 
 
@@ -56,12 +57,16 @@ def grouped_allreduce(
     factors = prescale_factor, postscale_factor
     made = iter(_reduce(dense, kind, compression, factors, name, process_set) if dense else ())
     return [
-        _gathered_slices(tensor, kind, process_set) if isinstance(tensor, tf.IndexedSlices) else next(made)
+        _gathered_slices(tensor, kind, factors, process_set)
+        if isinstance(tensor, tf.IndexedSlices)
+        else next(made)
         for tensor in tensors
     ]
 
 
-def _gathered_slices(slices: Any, kind: int, process_set: ProcessSet) -> Any:
+def _gathered_slices(slices: Any, kind: int, factors: tuple[float, float], process_set: ProcessSet) -> Any:
+    if factors != (1.0, 1.0):
+        raise NotImplementedError(f"IndexedSlices must have no scale factors, got {factors}")
     if kind not in (Average, Sum):
         raise NotImplementedError(
             f"IndexedSlices must be reduced by Average or Sum, got {ReduceKind(kind).name}; use sparse_as_dense"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,6 +60,14 @@ class OptimizerStateHandler(StateHandler):
         self.save()
 
 
+class SchedulerStateHandler(StateHandler):
+    """Handles a scheduler of learning rates, which keeps its optimizer."""
+
+    def sync(self) -> None:
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0))
+        self.save()
+
+
 class SamplerStateHandler(StateHandler):
     """Handles an ElasticSampler."""
 
@@ -67,12 +76,31 @@ class SamplerStateHandler(StateHandler):
         self.save()
 
 
+HandlerRegistry = list[tuple[type[Any], Callable[[Any], StateHandler]]]
+_registries: list[HandlerRegistry] = [
+    [
+        (torch.nn.Module, ModelStateHandler),
+        (torch.optim.Optimizer, OptimizerStateHandler),
+        (torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler),
+        (ElasticSampler, SamplerStateHandler),
+    ]
+]  # the last one counts
+
+
+def get_handler_registry() -> HandlerRegistry:
+    """Return the kinds of objects that states handle by themselves, and what handles them; the first kind wins."""
+    return _registries[-1]
+
+
+def set_handler_registry(registry: HandlerRegistry) -> None:
+    """Have states handle other kinds of objects."""
+    _registries[:] = [registry]
+
+
 def _handler(value: Any) -> StateHandler | None:
-    if isinstance(value, torch.nn.Module):
-        return ModelStateHandler(value)
-    if isinstance(value, torch.optim.Optimizer):
-        return OptimizerStateHandler(value)
-    return SamplerStateHandler(value) if isinstance(value, ElasticSampler) else None
+    makers = (make for kind, make in get_handler_registry() if isinstance(value, kind))
+    maker = next(makers, None)
+    return maker(value) if maker is not None else None
 
 
 class TorchState(ObjectState):

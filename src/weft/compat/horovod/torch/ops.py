@@ -122,6 +122,15 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Reduce a tensor in place; returns a handle."""
+    known = process_set.known_reductions.get(
+        name
+    )  # as start_allreduce does, without a call more for each tensor
+    if (
+        known is not None
+        and average is None
+        and known.is_for_one(tensor, op, prescale_factor, postscale_factor)
+    ):
+        return world.handles.add(submission.submit_again(known, tensor, process_set, True, False))
     return world.handles.add(
         start_allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set, True)
     )

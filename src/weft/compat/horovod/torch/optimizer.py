@@ -77,6 +77,7 @@ class ReducingOptimizer:
         self._delay: dict[Tensor, int] = {}  # backward passes until a gradient is reduced
         self._hooked: set[Tensor] = set()
         self._wanted: set[Tensor] = set()  # parameters that have wanted a gradient at some time
+        self._sparse: set[Tensor] = set()  # those whose gradients travel as sparse ones
         self._should_synchronize = True
         self._synchronized = False
         ours = {id(p) for group in self.param_groups for p in group["params"]}
@@ -170,7 +171,10 @@ class ReducingOptimizer:
         """Start the reduction of one gradient; return what waits for it and puts it into its place."""
         name = self._parameter_names[p]
         grad = p.grad
+        if grad is None and p in self._sparse:  # missing here: others gather their rows under this name
+            grad = p.grad = torch.zeros_like(p).to_sparse(1)
         if grad is not None and grad.is_sparse and not self.sparse_as_dense:
+            self._sparse.add(p)
             result = ops.sparse_allreduce_async(grad, name, self._op, self.process_set)
 
             def finish_sparse() -> None:
@@ -196,7 +200,7 @@ class ReducingOptimizer:
         if grad is None:
             grad = p.grad = torch.zeros_like(p)
         if grad.is_sparse:
-            grad = p.grad = grad.to_dense()
+            return self._prepare_dense(p, grad)
         values, ctx = self._compression.compress(grad)
         values = values.contiguous()
         if values is grad:
@@ -207,6 +211,16 @@ class ReducingOptimizer:
                 grad.copy_(self._compression.decompress(reduced, ctx))
 
         return values, put
+
+    def _prepare_dense(self, p: Tensor, grad: Tensor) -> tuple[Tensor, Callable[[Tensor], None]]:
+        """Return a sparse gradient as a dense one; it is left so but for an optimizer of sparse gradients alone."""
+        values, ctx = self._compression.compress(grad.to_dense())
+
+        def put(reduced: Tensor) -> None:
+            made = self._compression.decompress(reduced, ctx)
+            p.grad = made.to_sparse(grad.sparse_dim()) if isinstance(self, torch.optim.SparseAdam) else made
+
+        return values.contiguous(), put
 
     # -- what scripts call ----------------------------------------------------------------------------
 

@@ -81,10 +81,16 @@ def check_tensors(tensors: Sequence[Tensor], *, reduced: bool) -> tuple[str, ...
             raise ValueError(
                 f"a tensor must have one of the types {', '.join(known.values())}, got {tensor.dtype}{layout}"
             )
-        if not tensor.is_contiguous():
+        if not (tensor.is_contiguous() or _is_channels_last(tensor)):
             raise ValueError("a tensor must be contiguous, got one that is not; use tensor.contiguous()")
         names.append(name)
     return tuple(names)
+
+
+def _is_channels_last(tensor: Tensor) -> bool:
+    """Return whether a tensor of pictures or films has its channels side by side, and no gaps."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()])
 
 
 def submit(
@@ -94,9 +100,13 @@ def submit(
     in_place: bool,
     finish: Finish | None,
     hurry: bool,
+    contiguous: bool = False,  # all inputs are known to be
 ) -> HorovodOp:
     """Hand an operation to the engine."""
-    op = _op(request, request.key, inputs, in_place=in_place, finish=finish)
+    if contiguous or all(map(Tensor.is_contiguous, inputs)):
+        op = _op(request, request.key, inputs, in_place=in_place, finish=finish)
+    else:
+        op = _op_by_copies(request, inputs, in_place=in_place, finish=finish)
     if request.device != "cpu":
         devices = {tensor.device for tensor in op.inputs}
         op.events = tuple(torch.cuda.current_stream(device).record_event() for device in devices)
@@ -110,6 +120,26 @@ def _op(
     plain = [tensor.detach() if tensor.requires_grad else tensor for tensor in inputs]
     # In place, what is written is the same list: nothing is to be copied.
     return HorovodOp(request, key, plain, plain if in_place else None, finish)
+
+
+def _op_by_copies(
+    request: OpRequest, inputs: Sequence[Tensor], *, in_place: bool, finish: Finish | None
+) -> HorovodOp:
+    """Make an operation on copies whose rows lie one after the other, as they do on other ranks."""
+    copies = [tensor.detach().contiguous() for tensor in inputs]
+    if not in_place:
+        return HorovodOp(request, request.key, copies, None, finish)
+    own = [tensor.detach() if tensor.requires_grad else tensor for tensor in inputs]
+
+    def put_back(op: HorovodOp) -> Any:
+        if op.outputs is copies:
+            op.outputs = own
+            with torch.no_grad():
+                for tensor, values in zip(own, copies, strict=True):
+                    tensor.copy_(values)
+        return None if finish is None else finish(op)
+
+    return HorovodOp(request, request.key, copies, copies, put_back)
 
 
 def submit_again(
@@ -158,7 +188,7 @@ def allreduce(
     known_as = name if word == "allreduce" else (word, name)
     known = process_set.known_reductions.get(known_as)
     if known is not None and known.is_for(tensors, op, prescale, postscale):
-        return submit(known.request, tensors, in_place=in_place, finish=finish, hurry=hurry)
+        return submit(known.request, tensors, in_place=in_place, finish=finish, hurry=hurry, contiguous=True)
     ranks = members_of(process_set)
     dtypes = check_tensors(tensors, reduced=True)
     if op == ReduceKind.ADASUM:

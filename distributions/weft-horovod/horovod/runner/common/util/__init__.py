@@ -1,0 +1,1 @@
+"""Small modules of launchers."""
