@@ -131,26 +131,36 @@ def check_threads(jax: Any) -> None:
 # -- variables ----------------------------------------------------------------------------------------
 
 
-def build_optimizer(model: Any) -> None:
+def optimizer_of(model: Any, optimizer: Any = None) -> Any:
+    """Return the optimizer that trains a model: one that is named, or the model's own; None if it has none."""
+    return optimizer if optimizer is not None else getattr(model, "optimizer", None)
+
+
+def build_optimizer(model: Any, optimizer: Any = None) -> None:
     """Make the variables of a model's optimizer, if they are not there."""
-    optimizer = getattr(model, "optimizer", None)
+    optimizer = optimizer_of(model, optimizer)
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
 
 
-def all_variables(model: Any) -> list[Any]:
+def all_variables(model: Any, optimizer: Any = None) -> list[Any]:
     """Return the variables of a model and of its optimizer, each once, in an order that all ranks have."""
-    optimizer = getattr(model, "optimizer", None)
+    optimizer = optimizer_of(model, optimizer)
     found = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
     return list({id(variable): variable for variable in found}.values())
 
 
-def broadcast_all(model: Any, broadcast: Callable[[list[Tensor]], None], but: Sequence[Any] = ()) -> None:
+def broadcast_all(
+    model: Any,
+    broadcast: Callable[[list[Tensor]], None],
+    but: Sequence[Any] = (),
+    optimizer: Any = None,
+) -> None:
     """Have the variables of a model and of its optimizer, `but` some, overwritten by `broadcast`, in place."""
     keras = keras_on()
-    build_optimizer(model)
+    build_optimizer(model, optimizer)
     synced(model)
-    variables = [each for each in all_variables(model) if not is_one_of(each, but)]
+    variables = [each for each in all_variables(model, optimizer) if not is_one_of(each, but)]
     if keras.backend.backend() == "torch":
         broadcast([variable.value.data for variable in variables])
         return
@@ -165,18 +175,18 @@ def is_one_of(variable: Any, given: Sequence[Any]) -> bool:
     return any(variable is each or variable.value is each for each in given)
 
 
-def values_of(model: Any) -> list[Any]:
+def values_of(model: Any, optimizer: Any = None) -> list[Any]:
     """Return copies of the values of a model's variables and of its optimizer's."""
     keras = keras_on()
-    build_optimizer(model)
+    build_optimizer(model, optimizer)
     synced(model)
-    return [keras.ops.convert_to_numpy(variable.value).copy() for variable in all_variables(model)]
+    return [keras.ops.convert_to_numpy(variable.value).copy() for variable in all_variables(model, optimizer)]
 
 
-def put_values(model: Any, values: Sequence[Any]) -> None:
+def put_values(model: Any, values: Sequence[Any], optimizer: Any = None) -> None:
     """Give a model's variables, and its optimizer's, these values."""
     synced(model)
-    for variable, value in zip(all_variables(model), values, strict=True):
+    for variable, value in zip(all_variables(model, optimizer), values, strict=True):
         variable.assign(value)
 
 

@@ -99,6 +99,29 @@ fit(partial, own, mine, BATCH, epochs=1)
 everyone = hvd.allgather_object(partial.get_weights())
 assert np.array_equal(everyone[0][0], everyone[1][0])  # of the first layer, and not of the last
 assert not np.array_equal(everyone[0][-1], everyone[1][-1])
+registered = make(1)
+own = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+for variable in registered.layers[-1].trainable_variables:
+    own.register_local_var(variable)
+fit(registered, own, mine, BATCH, epochs=1)
+for a, b in zip(registered.get_weights(), partial.get_weights(), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+still = make(R)
+last = still.layers[-1]
+last.trainable = False
+before = [w.copy() for w in last.get_weights()]
+sender = hvd.callbacks.BroadcastGlobalVariablesCallback(N - 1, local_variables=list(last.variables))
+fit(still, hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), mine, BATCH, [sender], epochs=1)
+for a, b in zip(last.get_weights(), before, strict=True):
+    np.testing.assert_array_equal(a, b)
+everyone = hvd.allgather_object(still.get_weights())
+assert np.array_equal(everyone[0][0], everyone[1][0])
+for wrong in ({"local_layers": [3]}, {"groups": 0}):
+    try:
+        hvd.DistributedOptimizer(keras.optimizers.SGD(), **wrong)
+        raise AssertionError(f"{wrong} must be refused")
+    except ValueError:
+        pass
 assert hvd.allreduce(float(R), op=hvd.Sum) == sum(range(N))
 assert hvd.allgather(np.ones((R + 1, 2))).shape == (N * (N + 1) // 2, 2)
 try:
@@ -141,6 +164,20 @@ elastic.set_weights([w * 0 for w in before])
 state.restore()
 for a, b in zip(elastic.get_weights(), before, strict=True):
     np.testing.assert_array_equal(a, b)
+
+apart, adam = (
+    make(R),
+    keras.optimizers.Adam(0.01),
+)  # of a model that is trained by hand, with no optimizer of its own
+apart_state = hvd.elastic.KerasState(apart, adam, batch=R)
+apart_state.sync()
+same_everywhere(apart)
+assert apart_state.batch == 0
+moments = [variable for variable in adam.variables if variable.shape == apart.trainable_variables[0].shape]
+assert moments
+moments[0].assign(moments[0] + 1.0)
+apart_state.restore()
+assert float(keras.ops.convert_to_numpy(moments[0].value).sum()) == 0.0
 
 # -- weft.keras -----------------------------------------------------------------------------------
 weft.init("weft" if N > 1 else None)

@@ -57,6 +57,15 @@ with pytest.raises(Exception, match="Mismatched shapes"):
 close(hvd.allreduce(ones, op=hvd.Sum), np.full((3, 2), total))
 assert hvd.allgather(ones, None, True).shape == (3 * N, 2)  # name, ignore_name_scope
 
+for kind in (tf.errors.FailedPreconditionError, hvd.HorovodInternalError):
+    with pytest.raises(kind, match="Mismatched data types"):
+        hvd.allreduce(tf.ones([2], tf.float32 if R == 0 else tf.float64))
+for kind in (tf.errors.InvalidArgumentError, ValueError):
+    with pytest.raises(kind, match="splits"):
+        hvd.alltoall(tf.ones([N]), splits=[9] * N)
+with pytest.raises(NotImplementedError):
+    hvd.allreduce(tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0])), prescale_factor=2.0)
+
 # -- modules of their own -------------------------------------------------------------------------
 from horovod.tensorflow import compression, functions, mpi_ops  # noqa: E402
 
@@ -91,6 +100,30 @@ expected = np.zeros((6, 2))
 for rank in range(N):
     expected[rank : rank + 2] += 1 / N
 close(tf.convert_to_tensor(to_table), expected)
+
+# -- what stays local -----------------------------------------------------------------------------
+with tf.GradientTape(persistent=True) as plain:
+    loss = tf.reduce_sum(w) * float(R + 1) + tf.reduce_sum(b) * float(R + 1)
+tape = hvd.DistributedGradientTape(plain)
+assert isinstance(tape, tf.GradientTape)
+tape.register_local_source(b)
+to_w, to_b = tape.gradient(loss, [w, b], use_generic_names=True)
+close(to_w, np.full((4, 3), total / N))
+close(to_b, np.full(3, (R + 1) / N))
+local, everywhere = tape.get_local_and_global_gradients(loss, [w, b])
+assert (len(local), len(everywhere)) == (1, 1)
+assert local[0][0] is b
+unscaled = hvd.DistributedGradientTape(plain, scale_local_gradients=False)
+unscaled.register_local_source(b)
+close(unscaled.gradient(loss, [b])[0], np.full(3, float(R + 1)))
+with hvd.DistributedGradientTape(tf.GradientTape()) as inner:
+    loss = tf.reduce_sum(w) * float(R + 1)
+close(inner.gradient(loss, w), np.full((4, 3), total / N))
+with pytest.raises(ValueError, match="groups"):
+    hvd.DistributedGradientTape(plain, groups=0)
+with pytest.raises(ValueError, match="layers"):
+    hvd.PartialDistributedGradientTape(plain, local_layers=[1])
+assert hvd.broadcast_([w], 0)[0] is w
 
 layer = hvd.SyncBatchNormalization(momentum=0.5)
 batch = np.random.default_rng(0).normal(size=(4 * N, 3)).astype("float32")

@@ -40,7 +40,7 @@ def raise_if_changed(*, committed: bool) -> None:
 
 
 class HostMessages(queue.Queue[tuple[float, int]]):
-    """What drivers other than the agents say of hosts; not empty either when the agents have a change that waits."""
+    """Messages of drivers about hosts; there is one, too, while the agents have a change that waits."""
 
     def empty(self) -> bool:
         places = world.places
@@ -50,7 +50,7 @@ class HostMessages(queue.Queue[tuple[float, int]]):
 
 
 class HostUpdateResult:
-    """What became of hosts, as drivers say it; they may be added up."""
+    """Numbers for what became of hosts, which may be added up."""
 
     no_update = 0
     removed = 1

@@ -211,6 +211,8 @@ class HorovodEngine:
         with self._desk:
             if self._new and self._tell_new(time.monotonic()) and self.rank == 0:
                 self._send_decisions()
+            if self._told_batch >= 0 and self.rank == 0 and self._hear(self._lines.poll(0)):
+                self._send_decisions()  # those who wait for this rank alone need not wait for its preparation
             if self._told_batch >= 0:
                 self._prepared = self._resolve_batch(self._told_batch)
 

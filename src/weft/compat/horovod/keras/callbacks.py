@@ -153,7 +153,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
-        if self.verbose and self.end_epoch == epoch + 1:
+        if self.verbose and self.end_epoch == epoch + 1 and world.place.rank == 0:
             print(f"Epoch {epoch + 1}: finished gradual learning rate warmup to {self.initial_lr}.")
 
 

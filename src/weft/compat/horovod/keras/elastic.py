@@ -22,19 +22,19 @@ class KerasState(ObjectState):
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
         self._saved_values: list[Any] = []
         super().__init__(broadcast_object, lambda: world.place.rank, **kwargs)
-        self._saved_values = values_of(self.model)
+        self._saved_values = values_of(self.model, self.optimizer)
 
     def save(self) -> None:
-        self._saved_values = values_of(self.model)
+        self._saved_values = values_of(self.model, self.optimizer)
         super().save()
 
     def restore(self) -> None:
-        put_values(self.model, self._saved_values)
+        put_values(self.model, self._saved_values, self.optimizer)
         super().restore()
 
     def sync(self) -> None:
-        broadcast_model(self.model, 0)
-        self._saved_values = values_of(self.model)
+        broadcast_model(self.model, 0, optimizer=self.optimizer)
+        self._saved_values = values_of(self.model, self.optimizer)
         super().sync()
 
 

@@ -82,10 +82,10 @@ def broadcast_global_variables(root_rank: int, model: Any = None) -> None:
     broadcast_model(model, root_rank)
 
 
-def broadcast_model(model: Any, root_rank: int, local: Sequence[Any] = ()) -> None:
+def broadcast_model(model: Any, root_rank: int, local: Sequence[Any] = (), optimizer: Any = None) -> None:
     """Give everyone the variables of one rank's model and of its optimizer, but for local ones."""
 
     def broadcast_tensors(tensors: list[torch.Tensor]) -> None:
         broadcast_parameters([(f"keras.{index}", tensor) for index, tensor in enumerate(tensors)], root_rank)
 
-    broadcast_all(model, broadcast_tensors, local)
+    broadcast_all(model, broadcast_tensors, local, optimizer)

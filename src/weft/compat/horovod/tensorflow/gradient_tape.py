@@ -16,7 +16,7 @@ from weft.keras.backends import parts_of
 
 
 class ReducingTape:
-    """What is added to the class of a gradient tape so that its gradients are those of all ranks together."""
+    """The part of a gradient tape that is added to its class: its gradients are those of all ranks together."""
 
     _reduce: Any
     _local: list[Any]
