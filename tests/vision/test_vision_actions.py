@@ -64,6 +64,10 @@ def test_neighbours_of_one_name_are_one_action() -> None:
     scores = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.7, 0.3], [0.45, 0.55]])
     found = joined_actions(starts, scores, ("jump", ""), 0.75, 4.8)
     assert [(one.label, one.start_s, one.end_s, one.confidence) for one in found] == [("jump", 0.0, 2.0, 0.9)]
+    scores[3] = (0.9, 0.1)  # a gap of one clip is none
+    assert [(one.start_s, one.end_s) for one in joined_actions(starts, scores, ("jump", ""), 0.75, 4.8)] == [
+        (0.0, 3.6)
+    ]
     assert joined_actions(starts, scores[:, ::-1], ("", "fall"), 0.5, 4.8)[-1].label == "fall"
 
 
@@ -113,7 +117,7 @@ def test_actions_are_learned_and_found_in_another_film(
     words = [str(model), str(tmp_path / "new.mp4"), "--film", str(tmp_path / "shown.mp4"), "--json"]
     assert call(["vision", "predict", *words]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["label"] for one in found] == ["right", "left"]
+    assert [one["label"] for one in found] == ["right", "left"], found
     assert found[0]["start_s"] == pytest.approx(2.0, abs=0.8)
     assert found[0]["end_s"] == pytest.approx(4.0, abs=0.8)
     assert (tmp_path / "shown.mp4").stat().st_size > 1000

@@ -35,7 +35,7 @@ from weft.vision.training import train
 from weft.vision.training.anomaly_run import judged_pictures
 from weft.vision.training.averaging import AveragedWeights
 from weft.vision.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from weft.vision.training.loop import LoopResult
+from weft.vision.training.loop import LoopResult, _since
 from weft.vision.training.optimizers import freeze, parameter_groups
 from weft.vision.training.world import SoloWorld
 
@@ -442,3 +442,32 @@ def test_frames_of_a_film_are_labelled(tmp_path: Path) -> None:
     assert all(one.shapes == (shape,) for one in found.pictures)
     with pytest.raises(PictureError, match="ask for fewer"):
         autolabel_film(predictor, tmp_path / "film.mp4", tmp_path, every_s=1e-9)
+
+
+def test_states_that_score_alike_are_told_apart_by_their_loss(tmp_path: Path) -> None:
+    """Two pictures are soon all right: the first such state has learned little, and may judge others either way."""
+    generator = np.random.default_rng(0)
+    for name, colour in (("red", (200, 40, 30)), ("blue", (30, 60, 200))):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in range(6):
+            pixels = np.clip(np.array(colour) + generator.integers(-25, 25, (48, 64, 3)), 0, 255)
+            cv2.imwrite(str(tmp_path / "data" / name / f"{number}.png"), pixels[:, :, ::-1].astype(np.uint8))
+    version = open_data(tmp_path / "data")
+    config = VisionConfig(
+        data="x", task="classification", model="small", size=32, batch=4, schedule=ScheduleConfig(epochs=20)
+    )
+    trained = train(config, version, tmp_path / "model", report=lambda values: None, export=False)
+    history = trained.results["history"]
+    assert sum(one["val_accuracy"] == 1 for one in history) > 1
+    best = [one for one in history if one.get("best")][-1]
+    assert best["val_loss"] == min(one["val_loss"] for one in history if one["val_accuracy"] == 1)
+    for colour, name in (((30, 60, 200), "blue"), ((200, 40, 30), "red")):
+        shown = np.full((48, 64, 3), colour, np.uint8)
+        (answer,) = Predictor(trained.folder, device="cpu").predict([shown])
+        assert answer.category == name
+        assert answer.scores[0][1] > 0.7
+
+
+def test_early_stopping_counts_better_scores_alone() -> None:
+    history = [{"best": True, "better": True}, {"best": True, "better": False}, {}, {"better": False}]
+    assert (_since(history, "better"), _since(history, "best"), _since([], "best")) == (3, 2, 0)

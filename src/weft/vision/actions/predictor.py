@@ -98,4 +98,16 @@ def joined_actions(
                 FoundAction(classes[number], round(start_s, 3), round(min(end_s, duration_s), 3), sure)
             )
         place = last + 1
-    return found
+    return without_gaps(found)
+
+
+def without_gaps(found: Sequence[FoundAction]) -> list[FoundAction]:
+    """Return actions of which those of one name with less than a clip between them are one."""
+    joined: list[FoundAction] = []
+    for one in found:
+        if joined and joined[-1].label == one.label and one.start_s - joined[-1].end_s < CLIP_S:
+            before = joined.pop()
+            sure = max(before.confidence, one.confidence)
+            one = FoundAction(one.label, before.start_s, one.end_s, sure)
+        joined.append(one)
+    return joined

@@ -37,6 +37,7 @@ def write_checkpoint(folder: Path, state: Checkpoint, epoch: int) -> None:
             "history": list(state.result.history),
             "training_s": state.result.training_s,
             "best": state.result.best,
+            "best_loss": state.result.best_loss,
             "best_state": state.result.best_state,
         },
         part,
@@ -56,4 +57,5 @@ def read_checkpoint(folder: Path | None, state: Checkpoint) -> int:
     result = state.result
     result.history.extend(kept["history"])
     result.training_s, result.best, result.best_state = kept["training_s"], kept["best"], kept["best_state"]
+    result.best_loss = kept.get("best_loss", 0.0)  # not in those of an older release
     return int(kept["epoch"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,6 +48,7 @@ class LoopResult:
 
     model: nn.Module
     best: float | None = None  # score of the best state
+    best_loss: float = 0.0  # of the best state on the same pictures, where its task tells one
     best_state: dict[str, Tensor] = field(default_factory=dict)
     steps: int = 0
     epochs: float = 0.0
@@ -74,6 +75,7 @@ class VisionLoop:
         self._folder, self._report, self._examples = folder, report, examples
         self._dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(config.precision or "")
         self._scale = HALF_SCALE if config.precision == "float16" else 1.0
+        self._enough = False  # early stopping has been decided
 
     def run(self, model: nn.Module) -> LoopResult:
         """Train a model that is on the world's device; return its best state."""
@@ -268,7 +270,7 @@ class VisionLoop:
         over = minutes is not None and clock.so_far() >= minutes * 60
         last = step >= total or over
         asked = self._folder is not None and (self._folder / STOP_FILE).exists()
-        stop = self.world.agree(asked or over)
+        stop = self.world.agree(asked or over or self._enough)
         if asked:
             result.stopped = "asked to stop"
         if chosen is None or self.world.rank or not (last or stop or (epoch + 1) % every == 0):
@@ -282,24 +284,31 @@ class VisionLoop:
         }
         result.history.append(row)
         self._report(row)
-        if result.best is None or scored.score > result.best:
-            result.best = scored.score
+        loss = float(scored.figures.get("loss", 0.0))
+        better = result.best is None or scored.score > result.best
+        # Few pictures are soon all right: of states that score alike, the one that is surer of it is the better one.
+        if better or (scored.score == result.best and loss < result.best_loss):
+            result.best, result.best_loss = scored.score, loss
             result.best_state = {name: value.detach().clone() for name, value in model.state_dict().items()}
             self._examples(model, scored.score)
-            result.history[-1]["best"] = True
+            row["best"] = True
+            row["better"] = better
         clock.start()
         patience = self.config.schedule.early_stop
-        since = (
-            len(result.history)
-            - 1
-            - max(place for place, one in enumerate(result.history) if one.get("best"))
-        )
-        if patience and since >= patience and self.world.size == 1:
+        since = _since(result.history, "better")
+        if patience and since >= patience and not self._enough:
             result.stopped = f"no better {self.task.score_name} in {since} evaluations"
-            stop = True
-        if (last or stop) and since:
+            self._enough = True  # the others hear of it at the end of the next epoch
+            stop = stop or self.world.size == 1
+        if (last or stop) and _since(result.history, "best"):
             model.load_state_dict(result.best_state)
         return stop
+
+
+def _since(history: Sequence[Mapping[str, Any]], word: str) -> int:
+    """Return how many evaluations there were after the last one of this kind."""
+    places = [place for place, one in enumerate(history) if one.get(word)]
+    return len(history) - 1 - (places[-1] if places else -1)
 
 
 class _Clock:

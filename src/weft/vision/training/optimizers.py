@@ -45,17 +45,24 @@ def parameter_groups(settings: OptimizerConfig, model: nn.Module) -> list[dict[s
 
 
 def _rates(settings: OptimizerConfig, model: nn.Module) -> dict[int, float]:
-    """Return the factor of the rate, by parameter, for those of the backbone."""
+    """Return the factor of the rate, by parameter, for those of the backbone and of a head whose logits are scaled."""
     backbone = getattr(model, "backbone", None)
-    scale = settings.backbone_scale if settings.backbone_scale is not None else 1.0
-    if backbone is None or (scale == 1 and settings.layer_decay == 1):
+    if backbone is None:
         return {}
-    stages = backbone.stages()
-    return {
-        id(parameter): scale * settings.layer_decay ** (len(stages) - 1 - place)
-        for place, stage in enumerate(stages)
-        for parameter in stage.parameters()
-    }
+    found: dict[int, float] = {}
+    scale = settings.backbone_scale if settings.backbone_scale is not None else 1.0
+    if scale != 1 or settings.layer_decay != 1:
+        stages = backbone.stages()
+        found = {
+            id(parameter): scale * settings.layer_decay ** (len(stages) - 1 - place)
+            for place, stage in enumerate(stages)
+            for parameter in stage.parameters()
+        }
+    logit_scale = getattr(model, "logit_scale", 1.0)
+    if settings.name != "sgd" and logit_scale != 1:
+        # Adam's steps are as long however small the gradient is: logits of a ninth would move at a ninth of the rate.
+        found |= {id(parameter): 1 / logit_scale for parameter in model.head.parameters()}  # type: ignore[union-attr]
+    return found
 
 
 def freeze(config: VisionConfig, model: nn.Module) -> None:
