@@ -34,7 +34,7 @@ from testing.families import GptBlock, Swin, Transformer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft import lms
-from weft.lms.device.simulated import Arena, SimulatedTransfer
+from weft.lms.device.simulated import SimulatedArena, SimulatedTransfer
 
 Made = tuple[Any, Callable[[], torch.Tensor]]  # a model with its blocks, and its loss
 WIDTH, LENGTH, BATCH, LAYERS = 32, 16, 4, 6
@@ -56,7 +56,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-class TimedArena(Arena):  # type: ignore[no-untyped-call]
+class TimedArena(SimulatedArena):  # type: ignore[no-untyped-call]
     """A mode that counts memory, and the time that it takes to do so: steps are timed without that."""
 
     seconds = 0.0

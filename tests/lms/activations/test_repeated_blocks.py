@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from weft import lms
-from weft.lms.activations.blocks import RepeatedBlocks, call_again
 from weft.lms.activations.mover import StorageMover
+from weft.lms.blocks.calling import RepeatedBlocks, call_again
 
 CPU = torch.device("cpu")
 

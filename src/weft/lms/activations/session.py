@@ -19,8 +19,6 @@ from typing import Any
 import torch
 
 from weft.errors import BudgetError, UsageError
-from weft.lms.activations.block_state import tensors_of
-from weft.lms.activations.blocks import RepeatedBlocks
 from weft.lms.activations.engine import ActivationEngine
 from weft.lms.activations.graph import Packed
 from weft.lms.activations.guard import GuardedStep, OperationGuard, TapedForward
@@ -30,6 +28,8 @@ from weft.lms.activations.saved import Kept, KeptPage
 from weft.lms.activations.step import RunningStep
 from weft.lms.activations.step_thread import StepThread
 from weft.lms.activations.tape import TapedStep
+from weft.lms.blocks.calling import RepeatedBlocks
+from weft.lms.blocks.state import tensors_of
 from weft.lms.budget import Budget
 from weft.lms.device.torch_private import (
     FakeTensor,

@@ -58,7 +58,7 @@ class SimulatedTransfer:
     is_launched: bool = False
 
     def __post_init__(self) -> None:
-        self._arena = Arena(self)
+        self._arena = SimulatedArena(self)
         self._slabs = Slabs(self.host_limit, self._host_bytes, slab=1 << 20)
         self._copies = CopyCounter()
         self._links: dict[str, deque[_Copy]] = {"out": deque(), "back": deque()}
@@ -189,7 +189,7 @@ class SimulatedTransfer:
         return self._slabs.held, self._slabs.used
 
 
-class Arena(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SimulatedArena(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode that counts the storages of all tensors that operations give or take, from their making to their death."""
 
     def __init__(self, transfer: SimulatedTransfer) -> None:
@@ -278,7 +278,7 @@ class _CountedResize:
 
     def __init__(self, original: Any) -> None:
         self._original = original
-        self.arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
+        self.arenas: weakref.WeakSet[SimulatedArena] = weakref.WeakSet()
 
     @classmethod
     def installed(cls) -> _CountedResize:

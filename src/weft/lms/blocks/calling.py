@@ -26,7 +26,8 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from weft.lms.activations.block_state import (
+from weft.lms.activations.tape import RandomState
+from weft.lms.blocks.state import (
     CONTAINERS,
     ModuleState,
     RepeatableOperations,
@@ -39,7 +40,6 @@ from weft.lms.activations.block_state import (
     settings,
     tensors_of,
 )
-from weft.lms.activations.tape import RandomState
 from weft.lms.device.torch_private import MODULE_CALL_CODE, NO_BACKWARD, backward_id
 from weft.lms.planning.blocks import ModuleSpan
 
