@@ -163,6 +163,21 @@ def test_choices_are_of_any_kind(tmp_path: Path) -> None:
     same.optimize(objective, n_trials=3)
 
 
+def test_names_may_be_any_text(tmp_path: Path) -> None:
+    def objective(trial: Any) -> float:
+        size = trial.suggest_int("layer/0 units (log)", 1, 8)
+        return float(size * trial.suggest_float("\u03b8", 0, 1))
+
+    with tune.create_study(storage=tmp_path, study_name="a") as study:
+        study.optimize(objective, n_trials=12)
+        assert study.best_params.keys() == {"layer/0 units (log)", "\u03b8"}
+        study.to_optuna(f"sqlite:///{tmp_path}/a.db")
+    with tune.load_study(storage=tmp_path) as again:
+        assert len(again.optimize(objective, n_trials=1).trials) == 13
+    back = tune.Study.from_optuna(f"sqlite:///{tmp_path}/a.db")
+    assert len(back.optimize(objective, n_trials=1).trials) == 13
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     study = tune.create_study(sampler="random")
     study.enqueue_trial({"x": np.float32(0.5), "n": np.int64(2)})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from weft.tune.space.domains import Choices, Domain, scalar_params
+from weft.tune.space.domains import Choices, Domain, SpaceError, scalar_params
 from weft.tune.space.space import OPEN, SearchSpace
 from weft.tune.study.config import StudyError, convert_config
 from weft.tune.study.core import StudyCore
@@ -99,7 +99,10 @@ def _space_of(trials: Sequence[Any]) -> SearchSpace | None:
     domains = {name: domain_of(found) for one in trials for name, found in one.distributions.items()}
     if not domains:
         return None
-    space = SearchSpace(domains)
+    try:
+        space = SearchSpace(domains)
+    except SpaceError:  # its names are such as functions alone may use
+        return None
     same = all(
         one.params.keys() == domains.keys()
         and all(domains[name].contains(value) for name, value in one.params.items())

@@ -22,7 +22,8 @@ class SearchSpace:
         self, domains: Mapping[str, Any], constraints: Iterable[str] = (), *, open: bool = False
     ) -> None:
         self.open = open  # functions may name further parameters while they run
-        found = {check_name(str(name)): read_domain(given, str(name)) for name, given in domains.items()}
+        named = str if open else check_name  # what a function names stands in no command and no condition
+        found = {named(str(name)): read_domain(given, str(name)) for name, given in domains.items()}
         if not found and not open:
             raise SpaceError("a space must have at least one parameter, got none; write lr=log:1e-5:1e-1")
         if len(found) > MOST_PARAMETERS:
