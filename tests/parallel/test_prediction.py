@@ -14,8 +14,9 @@ from weft.parallel.prediction.cluster import ClusterFacts, CollectiveSpeed, fit_
 from weft.parallel.prediction.costs import collective_cost
 from weft.parallel.prediction.memory import peak_bytes
 from weft.parallel.prediction.predict import predict
-from weft.parallel.prediction.simulation import beside_network
+from weft.parallel.prediction.simulation import shared_cores
 from weft.parallel.prediction.step import LayerRecord, RecordedStep
+from weft.parallel.prediction.timeline import SharedCores
 from weft.parallel.prediction.way import KINDS, Way
 
 MB, MIB = 1_000_000, 1 << 20
@@ -137,8 +138,33 @@ def test_computing_is_slower_beside_transport_on_the_same_cores() -> None:
 def test_waiting_for_a_device_needs_no_core() -> None:
     # Busy for half of the time, on half a core, of which the transport takes half: that half takes twice as long.
     waits = replace(step(), busy_cores=0.5)
-    assert beside_network(waits, cluster(transport_cores=0.25)) == pytest.approx(1.5)
-    assert beside_network(replace(waits, spare_cores=0.5), cluster(transport_cores=0.25)) == 1.0
+    computing, _ = shared_cores(waits, cluster(transport_cores=0.25))
+    assert computing == SharedCores(2.0, 1.0)
+    roomy, _ = shared_cores(replace(waits, spare_cores=0.75), cluster(transport_cores=0.25))
+    assert roomy == SharedCores()
+    # A worker gets one core: it is idle for half of the time, in which nothing is slower.
+    idle, copying = shared_cores(waits, cluster(transport_cores=0.25, worker_cores=1.0))
+    assert idle.computing == pytest.approx(1 + 0.5 / 3)
+    assert copying.computing == pytest.approx(4 / 3)
+
+
+def test_cores_are_shared_evenly_where_there_are_too_few() -> None:
+    assert SharedCores.of(2.0, 1.0, 0.5) == SharedCores()
+    assert SharedCores.of(1.0, 1.0, 0.5) == SharedCores(2.0, 1.0)
+    assert SharedCores.of(1.0, 1.0, 1.0) == SharedCores(2.0, 2.0)
+    assert SharedCores.of(1.0, 0.25, 1.0) == SharedCores(1.0, 4 / 3)
+
+
+def test_the_network_is_slower_beside_copies_on_the_same_cores() -> None:
+    # After 0.2 s forward and 0.2 s of copies, each bucket takes 0.2 s on the network, the first beside 0.2 s of copies.
+    layers = tuple(replace(one, backward_s=0.0) for one in step(2).layers)
+    busy = replace(step(2), busy_cores=1e-9, layers=layers)
+    roomy, shared = (
+        cluster(2, 1, transport_cores=1.0, worker_cores=cores, bucket_copy_bps=125 * MB)
+        for cores in (2.0, 1.0)
+    )
+    assert predict(busy, roomy, Way(bucket_bytes=25 * MB)).step_s == pytest.approx(0.8)
+    assert predict(busy, shared, Way(bucket_bytes=25 * MB)).step_s == pytest.approx(1.0)
 
 
 def test_a_wire_has_the_speed_that_was_measured_for_it() -> None:

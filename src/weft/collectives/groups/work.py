@@ -149,11 +149,13 @@ class JobQueue:
                     self._able += 1
 
     def _serve(self) -> None:
-        while not self._closed:
+        while True:
+            while self._do_next():  # also what is left when it ends: somebody may wait for it
+                pass
+            if self._closed:
+                break
             self._wanted.wait()
             self._wanted.clear()
-            while self._do_next():
-                pass
         self._wanted.set()  # for the next one to see that it is over
 
     def close(self) -> None:

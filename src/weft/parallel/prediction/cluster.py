@@ -48,6 +48,7 @@ class ClusterFacts:
     shard_fixed_s: float = (
         0.0  # of a layer that FSDP2 gathers, in a pass forward or backward: hooks and views
     )
+    worker_cores: float = 0.0  # that a worker gets when all of its host want them; 0: not known
     transport_cores: float = 0.0  # processor time of a worker's transport, by the time that the network works
     copy_bps: float = (
         0.0  # between a device and main memory; 0: the device is the CPU, nothing can be swapped

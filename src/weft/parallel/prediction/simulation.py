@@ -8,7 +8,7 @@ from weft.parallel.prediction.cluster import ClusterFacts
 from weft.parallel.prediction.costs import CollectiveCost, Operation, Scope, collective_cost
 from weft.parallel.prediction.memory import swapped_bytes
 from weft.parallel.prediction.step import LayerRecord, RecordedStep
-from weft.parallel.prediction.timeline import WorkerTimeline
+from weft.parallel.prediction.timeline import NetworkTask, SharedCores, WorkerTimeline
 from weft.parallel.prediction.way import Way
 
 
@@ -22,7 +22,8 @@ class _StepPlayer:
 
     def __init__(self, step: RecordedStep, cluster: ClusterFacts, way: Way) -> None:
         self.step, self.cluster, self.way = step, cluster, way
-        self.time = WorkerTimeline(beside_network(step, cluster))
+        self.time = WorkerTimeline()
+        self.computing, self.copying = shared_cores(step, cluster)
         self.layers = step.layers
         self._costs: dict[tuple[Operation, float, Scope], CollectiveCost] = {}
 
@@ -31,7 +32,7 @@ class _StepPlayer:
             last = number == self.step.passes - 1
             self.forward(first=number == 0)
             self.backward(last=last, reduces=last or self.way.sync_every_pass)
-        self.time.compute(self.step.other_s)
+        self.compute(self.step.other_s)
         self.finish()
         return self.time
 
@@ -50,49 +51,56 @@ class _StepPlayer:
             self._costs[key] = collective_cost(self.cluster, self.way, operation, nbytes, scope)
         return self._costs[key]
 
+    def compute(self, seconds: float) -> None:
+        self.time.compute(seconds, self.computing)
+
     def copy(self, nbytes: float, rate_bps: float) -> None:
         """Let the processor copy what it sends or has received, where it does that itself."""
         if rate_bps:
-            self.time.wait(self.time.now + nbytes / rate_bps)
+            self.time.work(nbytes / rate_bps, self.copying)
 
 
-def beside_network(step: RecordedStep, cluster: ClusterFacts) -> float:
-    """Return how many times as long computing takes while bytes are moved by threads on the same cores.
+def shared_cores(step: RecordedStep, cluster: ClusterFacts) -> tuple[SharedCores, SharedCores]:
+    """Return how a worker's cores are shared while bytes are moved: with computing as recorded, and with copies.
 
-    These threads sleep most of the time, so a scheduler lets them run first; but no more than half of the cores. What a
-    worker only waits for, a device say, takes as long as ever.
+    What a worker only waits for, a device say, takes as long as ever.
     """
-    cores = step.busy_cores + step.spare_cores
-    if not step.busy_cores or not cluster.transport_cores:
-        return 1.0
-    left = max(cores - cluster.transport_cores, cores / 2)
-    return 1.0 + min(1.0, step.busy_cores) * max(0.0, step.busy_cores / left - 1.0)
+    cores = cluster.worker_cores or step.busy_cores + step.spare_cores
+    moving = cluster.transport_cores
+    if not step.busy_cores or not moving:
+        return SharedCores(), SharedCores()
+    copying = SharedCores.of(cores, min(1.0, cores), moving)
+    whole = SharedCores.of(cores, min(cores, max(1.0, step.busy_cores)), moving)
+    share = min(1.0, step.busy_cores / min(1.0, cores))  # of the time, that it does not only wait
+    computing = 1 + share * (whole.computing - 1)
+    # The network is held up by as much as is computed beside it.
+    return SharedCores(computing, 1 / (1 - share * (1 - 1 / whole.network))), copying
 
 
 class _Replicated(_StepPlayer):
     """DDP, ZeRO-1, and DDP with large model support."""
 
     def forward(self, *, first: bool) -> None:
-        self.time.compute(self.step.forward_s)
-        self.time.compute(0.0, self.time.now + self._late_s(self.step.forward_s))
+        self.compute(self.step.forward_s)
+        self.time.wait(self.time.now + self._late_s(self.step.forward_s))
 
     def backward(self, *, last: bool, reduces: bool) -> None:
         if self.cluster.world == 1 or not reduces or self.way.local_steps > 1:
-            self.time.compute(self.step.backward_s)
-            self.time.compute(0.0, self.time.now + self._late_s(self.step.backward_s))
+            self.compute(self.step.backward_s)
+            self.time.wait(self.time.now + self._late_s(self.step.backward_s))
             return
         computed_s = 0.0
         buckets = []
         for ready_s, nbytes in self._buckets():
-            self.time.compute(ready_s - computed_s)
+            self.compute(ready_s - computed_s)
             computed_s = ready_s
             self.copy(nbytes, self.cluster.bucket_copy_bps)
             if self.way.overlap:
                 self._reduce(nbytes)
             else:
                 buckets.append(nbytes)
-        self.time.compute(self.step.backward_s - computed_s)
-        self.time.compute(0.0, self.time.now + self._late_s(self.step.backward_s))
+        self.compute(self.step.backward_s - computed_s)
+        self.time.wait(self.time.now + self._late_s(self.step.backward_s))
         for nbytes in buckets:
             self._reduce(nbytes)
         self.time.wait(self.time.end)
@@ -106,7 +114,7 @@ class _Replicated(_StepPlayer):
         if self.way.kind == "lms" and self.cluster.copy_bps:
             paged_s = 2 * swapped_bytes(step, self.cluster)[0] / self.cluster.copy_bps
         seconds = step.optimizer_s / (world if self.way.kind == "zero1" else 1)
-        self.time.compute(seconds)
+        self.compute(seconds)
         self.time.wait(self.time.now + max(0.0, paged_s - seconds))
         if self.way.kind == "zero1" and world > 1:
             self.time.exchange(self.cost("all_gather", step.parameter_bytes), self.time.now, overlap=False)
@@ -184,7 +192,7 @@ class _Sharded(_StepPlayer):
         """Compute the layers in order, each once it is gathered; a few are gathered ahead."""
         layers = [self.layers[index] for index in order]
         overlap, ahead = self.way.overlap, self.way.prefetch if self.way.overlap else 0
-        arrives: dict[int, float] = {}
+        arrives: dict[int, NetworkTask] = {}
 
         def gather(index: int, after: float) -> None:
             if gathers and index < len(layers) and index not in arrives and self.shards > 1:
@@ -194,12 +202,12 @@ class _Sharded(_StepPlayer):
         for index, layer in enumerate(layers):
             gather(index, self.time.now)
             if index in arrives:
-                self.time.wait(arrives[index])
+                self.time.wait(arrives[index].ended)
                 self.copy(layer.parameter_bytes, self.cluster.shard_copy_bps)
-            self.time.wait(self.time.now + self.cluster.shard_fixed_s)
+            self.time.work(self.cluster.shard_fixed_s, self.copying)
             for more in range(index + 1, index + 1 + ahead):
                 gather(more, self.time.now)
-            self.time.compute(layer.forward_s if forward else layer.backward_s)
+            self.compute(layer.forward_s if forward else layer.backward_s)
             if reduces and layer.gradient_bytes:
                 self.copy(layer.gradient_bytes, self.cluster.shard_copy_bps)
                 self._reduce(layer.gradient_bytes)
@@ -207,13 +215,10 @@ class _Sharded(_StepPlayer):
     def _reduce(self, nbytes: int) -> None:
         overlap, ended = self.way.overlap, self.time.now
         if self.shards > 1:
-            ended = self.time.exchange(
-                self.cost("reduce_scatter", nbytes, self.scope),
-                ended,
-                overlap=overlap or self.scope == "host",
-            )
+            cost = self.cost("reduce_scatter", nbytes, self.scope)
+            ended = self.time.exchange(cost, ended, overlap=overlap or self.scope == "host").ended
         if self.way.kind == "hsdp" and self.cluster.host_count > 1:
             self.time.exchange(self.cost("all_reduce", nbytes, "across"), ended, overlap=overlap)
 
     def finish(self) -> None:
-        self.time.compute(self.step.optimizer_s_of(self.shards))
+        self.compute(self.step.optimizer_s_of(self.shards))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,7 +85,8 @@ def measured_here(hosts: list[list[int]]) -> ClusterFacts:
         for wire in LIGHT_WIRES if groups.is_ours() else ():
             group = groups.group_of(everyone, wire, dict(os.environ))
             for operation in ("all_reduce", "reduce_scatter"):
-                measured[f"{operation} {wire}"], _ = _speed(operation, group, count, share=0.5)
+                measured[f"{operation} {wire}"], cores = _speed(operation, group, count, share=0.5)
+                transport_cores = max(transport_cores, cores)
             dist.destroy_process_group(group)
     exchange, layer_s, shards, buckets = _memory_speeds(hosts)
     on_cpu = not device_bytes
@@ -98,6 +100,7 @@ def measured_here(hosts: list[list[int]]) -> ClusterFacts:
         shard_fixed_s=layer_s if on_cpu else 0.0,
         shard_copy_bps=shards if on_cpu else 0.0,
         bucket_copy_bps=buckets if on_cpu else 0.0,
+        worker_cores=_worker_cores() if on_cpu else 0.0,
         transport_cores=transport_cores if on_cpu else 0.0,
         device_bytes=device_bytes,
         copy_bps=12e9 if device_bytes else 0.0,
@@ -169,6 +172,27 @@ def _together(call: Callable[[], object], calls: int) -> float:
         found.append(time.perf_counter() - began)
     seconds = max(1e-9, median(found[1:]) - found[0])
     return _slowest(seconds)[0] / calls
+
+
+def _worker_cores() -> float:
+    """Return the cores that a worker gets while two threads of every worker want them."""
+    source = torch.zeros(SIZES[-1] // 4)
+
+    def copies() -> None:
+        for _ in range(COPIES):
+            source.clone()
+
+    dist.barrier()
+    began, ran_s = time.perf_counter(), time.process_time()
+    threads = [threading.Thread(target=copies) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ran_s = time.process_time() - ran_s
+    dist.barrier()
+    (fewest,) = _slowest(-ran_s / (time.perf_counter() - began))
+    return -fewest
 
 
 def _slowest(*seconds: float) -> list[float]:
