@@ -122,8 +122,8 @@ def json_answer(answer: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(answer), status, media_type="application/json")
 
 
-def success(status: int = 200, **fields: Any) -> Response:
-    """Return the answer to something that was done."""
+def success(status: int = 200, /, **fields: Any) -> Response:
+    """Return the answer to something that was done; its fields may have a `status`, too."""
     return json_answer({**fields, "result": "success"}, status)
 
 
