@@ -19,7 +19,7 @@ from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.environment import PLAN_VARIABLE, common_variables
 from weft.parallel.applying.apply import apply
-from weft.parallel.applying.comparing import comparison
+from weft.parallel.applying.comparing import COMPARED_STEPS, SKIPPED_STEPS, StepTimer, comparison
 from weft.parallel.applying.from_launcher import plan_from_env
 from weft.parallel.applying.launching import planned_launch
 from weft.parallel.planning import plan_file
@@ -126,6 +126,19 @@ def test_a_run_says_where_prediction_and_measurement_part() -> None:
     assert "plan anew" not in near
     assert "measure the links again" in comparison(plan, plan.predicted.step_s * 2)
     assert "computing takes another time" in comparison(plan, plan.predicted.step_s * 0.5)
+
+
+def test_a_rank_that_is_given_late_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("WEFT_RUN_DIR", raising=False)
+    monkeypatch.delenv("RANK", raising=False)
+    timers = [StepTimer(plan_for()) for _ in range(2)]
+    for rank, timer in enumerate(timers):
+        monkeypatch.setenv("RANK", str(rank))
+        for _ in range(SKIPPED_STEPS + COMPARED_STEPS + 1):
+            timer.stepped()
+    assert capsys.readouterr().err.count("a step takes") == 1
 
 
 DDP = """

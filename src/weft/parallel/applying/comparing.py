@@ -41,7 +41,7 @@ def comparison(plan: ParallelPlan, measured_s: float) -> str:
 class StepTimer:
     """Times the steps of this process, and says once how they compare."""
 
-    def __init__(self, plan: ParallelPlan, rank: int) -> None:
+    def __init__(self, plan: ParallelPlan, rank: int | None = None) -> None:
         self._plan, self._rank = plan, rank
         self._last_s: float | None = None
         self._times: list[float] = []
@@ -57,7 +57,8 @@ class StepTimer:
         self._last_s = now
         if len(self._times) == SKIPPED_STEPS + COMPARED_STEPS:
             self._done = True
-            if self._rank == 0:
+            # Workers of an elastic run get their ranks when they meet.
+            if (int(os.environ.get("RANK", "0")) if self._rank is None else self._rank) == 0:
                 self._tell(median(self._times[SKIPPED_STEPS:]))
 
     def _tell(self, measured_s: float) -> None:

@@ -44,7 +44,7 @@ def autoload() -> None:
 
     from weft.parallel.applying.comparing import StepTimer
 
-    timer = StepTimer(plan, int(os.environ.get("RANK", "0")))
+    timer = StepTimer(plan)
     register_optimizer_step_post_hook(timer.stepped)
 
 
