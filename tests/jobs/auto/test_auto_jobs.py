@@ -17,7 +17,7 @@ from testing.jobs.web import ServiceThread, WebService
 from tests.auto.data import mixed_columns, write_csv
 
 from weft.jobs.auto.reading import AutoRunFiles
-from weft.jobs.auto.runs import RUN_FOLDER
+from weft.jobs.auto.runs import RUN_FOLDER, model_name
 from weft.jobs.auto.worker import main, table_in
 
 PATIENCE_S = 600.0
@@ -152,6 +152,14 @@ def test_a_worker_finds_its_table_and_says_what_it_lacks(
     }
     assert main([str(tmp_path / "request.json")], places) == 2
     assert "must have one table, got 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "target", "name"),
+    [("orders.csv", "y", "orders-y"), ("a/b.parquet", "Kündigung?", "b-Kundigung"), ("", "数", "table")],
+)
+def test_models_have_names_that_the_store_takes(file: str, target: str, name: str) -> None:
+    assert model_name(file, target) == name
 
 
 def ended(client: httpx.Client, job: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -69,4 +70,5 @@ def is_auto_run(job: StoredJob) -> bool:
 def model_name(file: str, target: str) -> str:
     """Return a name for the model of a table and a target, in letters that the model store takes."""
     words = f"{PurePosixPath(file).stem}-{target}" if file else target
+    words = "".join(one for one in unicodedata.normalize("NFKD", words) if not unicodedata.combining(one))
     return re.sub(r"[^A-Za-z0-9._-]+", "-", words).strip("-._")[:100] or "table"
