@@ -79,6 +79,15 @@ def test_final_models_fit_the_time_that_is_left() -> None:
     assert not budget.fits_again(4, 1.25, 5)
 
 
+def test_slow_models_are_left_out_unless_the_others_are_worse() -> None:
+    slow, quick, poor = trial(0, "boosting", 0.5), trial(1, "lightgbm", 0.52), trial(2, "linear", 0.9)
+    costs = {0: 30.0, 1: 1.0, 2: 0.1}
+    assert budget.affordable([slow, quick, poor], costs, 5) == [quick, poor]
+    assert budget.affordable([slow, quick, poor], costs, 50) == [slow, quick, poor]
+    assert budget.affordable([slow, quick, poor], costs, 0.5) == [slow, quick, poor]
+    assert budget.affordable([], {}, 5) == []
+
+
 def test_fits_on_all_cores_take_as_long_as_the_longest_or_their_share() -> None:
     assert budget.together_s([3.0, 1.0], 2) == 3.0
     assert budget.together_s([3.0, 2.0, 3.0], 2) == 4.0

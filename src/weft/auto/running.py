@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import tempfile
 import time
@@ -27,7 +28,9 @@ from weft.auto.search.board import leaderboard_of, prior_of
 from weft.auto.search.budget import (
     EXPLAIN_SHARE,
     FEWEST_SEARCH_ROWS,
+    MEMBER_SHARE,
     FinalPlan,
+    affordable,
     explain_sizes,
     final_plan,
     first_trial_s,
@@ -265,6 +268,7 @@ class _AutoRun:
         if not self.trials:
             return self.budget_s - self.spent_s - reserve_s((), 1.0, self.budget_s)
         done = sorted(self._completed(), key=lambda trial: trial.loss or 0.0)
+        done = affordable(done, self._costs_s(), MEMBER_SHARE * self.budget_s / 2)
         reserve = reserve_s(done[:RESERVED_MEMBERS], self._growth, self.budget_s, core_count())
         return self.budget_s - self.spent_s - reserve
 
@@ -279,8 +283,14 @@ class _AutoRun:
         count = folds_in_common(self.trials, len(self.data.splits.folds))
         return self.data.target[self.data.splits.judged_by(count)]
 
-    def _weights(self) -> dict[int, float]:
-        done = {trial.number: trial.predicted for trial in self._completed() if trial.predicted is not None}
+    def _costs_s(self) -> dict[int, float]:
+        """Return the seconds of a final model of each trial."""
+        return {trial.number: fit_s(trial, self._growth) for trial in self.trials}
+
+    def _weights(self, room_s: float = math.inf) -> dict[int, float]:
+        """Return the weights of the ensemble, of models that can be fitted in some seconds."""
+        chosen = affordable(self._completed(), self._costs_s(), room_s)
+        done = {trial.number: trial.predicted for trial in chosen if trial.predicted is not None}
         target = self._judged_target
         found = greedy_weights(done, target, self.prepared.task.metric)
         most = sorted(found, key=lambda number: -found[number])[:MOST_MEMBERS]
@@ -351,9 +361,9 @@ class _AutoRun:
 
     def _final_plan(self) -> FinalPlan:
         """Return the members and rows of the final models, for which there is time."""
-        costs = {trial.number: fit_s(trial, self._growth) for trial in self.trials}
-        weights = self._weights()
+        costs = self._costs_s()
         left_s = self._remaining_s - EXPLAIN_SHARE * self.budget_s
+        weights = self._weights(0.5 * left_s)
         least = min(1.0, FEWEST_SEARCH_ROWS / len(self.prepared.splits.search))
         plan = final_plan(weights, costs, left_s, least, cores=core_count())
         if len(plan.weights) < len(weights):

@@ -18,6 +18,10 @@ FIRST_SHARE = 0.25  # of the time that is left, for the first trial of a family
 LEAST_RESERVE = 0.12  # share of the budget that is kept for the final models while nothing is measured
 MOST_RESERVE = 0.5  # share of the budget that is kept at most: what does not fit then is left out
 EXPLAIN_SHARE = 0.1  # of the budget, at most, for explanations
+MEMBER_SHARE = (
+    0.15  # of the budget, for the two fits of a final model: a slower one is kept if the others are worse
+)
+WORSE = 1.1  # times the best loss, at most, of a model that is quick enough
 REFIT_SHARE = 0.8  # a measured fit of as many rows must fit into this share of the time that is left
 
 
@@ -46,6 +50,14 @@ def fit_s(trial: ModelTrial, growth: float) -> float:
     """Return how long the model of a trial takes to fit to `growth` times the rows of a fold."""
     fold_s = trial.fit_s or trial.seconds / max(1, len(trial.fold_losses))
     return growth * fold_s
+
+
+def affordable(trials: Sequence[ModelTrial], costs_s: Mapping[int, float], room_s: float) -> list[ModelTrial]:
+    """Return the trials whose models can be fitted in some seconds; all, where those are much worse than the best."""
+    cheap = [one for one in trials if costs_s[one.number] <= room_s]
+    least = min((one.loss for one in trials if one.loss is not None), default=0.0)
+    good = any(one.loss is not None and one.loss <= WORSE * least for one in cheap)
+    return cheap if good else list(trials)
 
 
 def together_s(costs_s: Collection[float], cores: int) -> float:
