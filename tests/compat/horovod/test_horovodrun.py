@@ -34,7 +34,7 @@ from weft.errors import UsageError
         ),
         (
             "-np 4 --min-np 2 --max-np 8 --host-discovery-script ./d.sh --slots-per-host 4 ./x",
-            "run --elastic 2:8 --discover ./d.sh --per-host 4 --bar-hosts forever -- ./x",
+            "run --elastic 2:8 --discover ./d.sh --engine ssh --per-host 4 --bar-hosts forever -- ./x",
         ),
         (
             "-np 2 --min-np 1 --reset-limit 3 ./x",

@@ -130,6 +130,8 @@ def _elastic(given: argparse.Namespace) -> Iterator[str]:
     yield from ("--elastic", f"{least}:{most}")
     if given.host_discovery_script is not None:
         yield from ("--discover", given.host_discovery_script)
+        if not given.use_mpi:  # hosts may follow, though it names this machine alone at first
+            yield from ("--engine", "ssh")
     if given.slots is not None:
         yield from ("--per-host", str(given.slots))
     cooldown = given.cooldown_range
