@@ -25,6 +25,7 @@ _HOMES = {
     "coefficients": "weft.learn.explaining",
     "export_svg": "weft.learn.trees.picture",
     "export_text": "weft.learn.trees.picture",
+    "shap_values": "weft.learn.trees.shapley",
     "to_onnx": "weft.learn.onnx",
     "together": "weft.learn.workers.group",
 }
@@ -46,6 +47,7 @@ __all__ = [
     "coefficients",
     "export_svg",
     "export_text",
+    "shap_values",
     "to_onnx",
     "together",
 ]
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from weft.learn.trees.forest import RandomForestClassifier, RandomForestRegressor
     from weft.learn.trees.picture import export_svg, export_text
     from weft.learn.trees.ranker import GradientBoostingRanker
+    from weft.learn.trees.shapley import shap_values
     from weft.learn.workers.group import together
 
 

@@ -25,6 +25,7 @@ Array = np.ndarray[Any, Any]
 LARGE = 10_000  # rows from which integer classes are found by counting instead of sorting
 CLOSE = 256  # largest range of integer classes that are counted
 SMALL = 1 << 20  # stored numbers up to which a float32 table is widened to float64
+FEW = 1 << 14  # numbers of rows to predict up to which looking at each of them costs nothing
 
 
 def check_number(name: str, value: Any, *, least: float = 0.0, open_end: bool = False) -> float:
@@ -50,6 +51,32 @@ def _is(value: Any, kind: Any) -> bool:
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def are_plain_rows(model: Any, X: Any) -> bool:
+    """Return whether scikit-learn's checks would hand back few rows to predict as they are.
+
+    They take longer than a prediction of one row. Whatever they would change, refuse or warn of is left to them.
+    """
+    known = model.__dict__
+    return (
+        type(X) is np.ndarray
+        and X.dtype.char in "fd"
+        and X.ndim == 2
+        and 0 < X.size <= FEW
+        and X.shape[1] == known.get("n_features_in_")
+        and "feature_names_in_" not in known
+        and bool(np.isfinite(np.add.reduce(X, axis=None)))
+    )
+
+
+def plain_float32_rows(model: Any, X: Any) -> Array | None:
+    """Return few rows to predict in float32, where scikit-learn's checks would do no more than that; else None."""
+    if not are_plain_rows(model, X):
+        return None
+    with np.errstate(over="ignore"):
+        rows: Array = X.astype(np.float32)
+        return rows if np.isfinite(np.add.reduce(rows, axis=None)) else None
 
 
 def checked_table(

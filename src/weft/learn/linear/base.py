@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from weft.learn import inputs
 from weft.learn.gpu.place import home_of
 from weft.learn.solvers.history import Progress
 from weft.learn.solvers.solution import FitResult, Solution
@@ -37,6 +38,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
 
     def _margins(self, X: Any) -> Array:
         """Return X @ coef_.T + intercept_; a table on an accelerator is multiplied there."""
+        if inputs.are_plain_rows(self, X) and isinstance(self.coef_, np.ndarray):
+            return np.asarray(X @ self.coef_.T + self.intercept_)
         check_is_fitted(self)
         if home_of(X) is not None:
             from weft.learn.gpu.fits import margins_on

@@ -97,6 +97,10 @@ class HistogramTree(sk.BaseDecisionTree):  # type: ignore[misc]  # scikit-learn 
         finally:
             self.__dict__.pop("_room", None)
 
+    def _validate_X_predict(self, X: Any, check_input: bool) -> Any:  # noqa: N802  scikit-learn's
+        rows = inputs.plain_float32_rows(self, X) if check_input else None
+        return super()._validate_X_predict(X, check_input) if rows is None else rows
+
     def _fit(
         self,
         X: Any,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 from joblib import parallel_config
+from scipy import sparse
 from sklearn import ensemble as sk
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
@@ -15,17 +17,20 @@ from weft.learn.frames.entry import takes_frames
 from weft.learn.tables.mapped import Mapped
 from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
-from weft.learn.threads import thread_count
+from weft.learn.threads import thread_count, thread_team
 from weft.learn.trees.decision_tree import (
     CONSTRAINTS,
     DecisionTreeClassifier,
     DecisionTreeRegressor,
     SharedCodes,
 )
+from weft.learn.trees.exported import cuts_of_tree
 from weft.learn.trees.growth.binning import MOST, in_file
+from weft.learn.trees.packed import PackedCache, PackedTrees, pack
 from weft.learn.workers.group import current_workers, distinct_over_workers
 from weft.learn.workers.joint_fit import joint_fit, refuse_workers
 
+Array = np.ndarray[Any, Any]
 ASKED_OF_TREES = ("tree_method", "max_bins")
 
 
@@ -37,7 +42,10 @@ class HistogramForest:
     estimators_: list[Any]
     feature_names_in_: Any
     estimator_params: tuple[str, ...]
+    n_features_in_: int
+    n_outputs_: int
     _shared: SharedCodes | None = None
+    _packed: PackedCache | None = None
     _each: int = 1
 
     @joint_fit
@@ -70,7 +78,24 @@ class HistogramForest:
                 tree.__dict__.pop("_shared", None)
         if names is not None:
             self.feature_names_in_ = names
+        self._packed = PackedCache()
         return self
+
+    def _mean(self, X: Any) -> Array | None:
+        """Return the mean of what the trees say of each row (rows, outputs), or None where scikit-learn has to."""
+        trees = self.__dict__.get("estimators_")
+        if not trees or self.n_outputs_ != 1 or sparse.issparse(X):
+            return None
+        rows = inputs.plain_float32_rows(self, X)
+        X = self._validate_X_predict(X) if rows is None else rows  # type: ignore[attr-defined]
+        packed = (self._packed or PackedCache()).of(trees, lambda: _pack(trees))
+        sums = np.zeros((X.shape[0], packed.value.shape[1]))
+        if X.shape[0] * len(trees) < inputs.FEW:
+            packed.add_to(X, sums)
+        else:
+            with thread_team(thread_count(self.n_jobs, X.shape[0] * len(trees))) as team:
+                packed.add_to(X, sums, team)
+        return sums / len(trees)
 
     def _threads(self, X: Any) -> int:
         if current_workers() is not None:
@@ -83,6 +108,13 @@ class HistogramForest:
         tree._shared = self._shared
         tree.n_jobs = self._each
         return tree
+
+
+def _pack(forest: Sequence[Any]) -> PackedTrees:
+    """Return the trees of a forest as predictions read them: each says its share of the mean."""
+    cuts = [cuts_of_tree(tree.tree_) for tree in forest]
+    trees = [(one.feature, one.threshold, one.left, one.right, one.missing_left) for one in cuts]
+    return pack(trees, [tree.tree_.value[:, 0, :] for tree in forest], [0] * len(trees))
 
 
 @takes_frames
@@ -148,6 +180,11 @@ class RandomForestClassifier(HistogramForest, sk.RandomForestClassifier):  # typ
         self.estimator_params = (*self.estimator_params, *ASKED_OF_TREES)
         self.tree_method = tree_method
         self.max_bins = max_bins
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the shares of classes of each row: the mean of those of the leaves that it ends in."""
+        found = self._mean(X)
+        return super().predict_proba(X) if found is None else found
 
     def _validate_y_class_weight(self, y: Any, sample_weight: Any) -> Any:
         """scikit-learn's step from classes to codes; of workers together, everyone's classes."""
@@ -218,3 +255,9 @@ class RandomForestRegressor(HistogramForest, sk.RandomForestRegressor):  # type:
         self.estimator_params = (*self.estimator_params, *ASKED_OF_TREES)
         self.tree_method = tree_method
         self.max_bins = max_bins
+
+    def predict(self, X: Any) -> Array:
+        """Return the mean of the numbers of the leaves that each row ends in."""
+        found = self._mean(X)
+        predicted: Array = super().predict(X) if found is None else found[:, 0]
+        return predicted

@@ -16,9 +16,10 @@ from weft.learn.trees.growth.binning import Bins
 from weft.learn.trees.growth.grown import Grown
 from weft.learn.trees.growth.stored import StoredBins
 from weft.learn.trees.kernels.boosting import add_trees
+from weft.learn.trees.kernels.depth import FEATURE, LEFT, RIGHT
+from weft.learn.trees.packed import PackedTrees, chunk_rows, pack
 
 Array = np.ndarray[Any, Any]
-CHUNK = 1 << 14  # rows predicted by one task
 
 
 @dataclass(frozen=True)
@@ -36,27 +37,84 @@ class BoostedTree:
     sides: dict[int, Array]  # of nodes that cut a categorical feature: which categories go left
 
 
-def boosted_tree(grown: Grown, bins: Bins | StoredBins, values: Array) -> BoostedTree:
-    missing = grown.missing_left
-    for node, side in grown.sides.items():
-        missing[node] = side[255]
-    return BoostedTree(
-        grown.feature.copy(),
-        grown.thresholds(bins),
-        grown.left.copy(),
-        grown.right.copy(),
-        missing,
-        values,
-        grown.gains,
-        grown.stop - grown.start,
-        {node: side[:255] for node, side in grown.sides.items()},
-    )
+def boosted_trees(
+    grown: Sequence[Grown], bins: Bins | StoredBins, values: Sequence[Array]
+) -> list[BoostedTree]:
+    """Return grown trees as those of a model; many at once, as small ones take less time than each step would."""
+    if not grown:
+        return []
+    sizes = [len(one.nodes) for one in grown]
+    ends = np.cumsum(sizes)
+    nodes = np.concatenate([one.nodes for one in grown]).astype(np.int64)
+    inner = nodes[:, LEFT] >= 0
+    first = np.repeat(ends - sizes, sizes)
+    left, right = nodes[:, LEFT].astype(np.int32), nodes[:, RIGHT].astype(np.int32)
+    nodes[inner, LEFT] += first[inner]
+    nodes[inner, RIGHT] += first[inner]
+    whole = Grown(nodes, np.empty(0), np.empty(0), {})
+    feature, threshold = nodes[:, FEATURE].astype(np.int32), whole.thresholds(bins)
+    missing, rows = whole.missing_left, (whole.stop - whole.start).astype(np.int32)
+    trees = []
+    for one, value, start, stop in zip(grown, values, (ends - sizes).tolist(), ends.tolist(), strict=True):
+        own = slice(start, stop)
+        for node, side in one.sides.items():
+            missing[start + node] = side[255]
+        sides = {node: side[:255] for node, side in one.sides.items()}
+        trees.append(
+            BoostedTree(
+                feature[own],
+                threshold[own],
+                left[own],
+                right[own],
+                missing[own],
+                value,
+                one.gains,
+                rows[own],
+                sides,
+            )
+        )
+    return trees
 
 
-def add_predictions(trees: Sequence[BoostedTree], X: Any, out: Array, team: ThreadTeam) -> None:
-    """Add what the trees say of each row of X, an array or a CSR matrix, to out[row]."""
-    if not trees:
-        return
+@dataclass(frozen=True)
+class CategoryTrees:
+    """Trees of one output that cut categories, too, as the arrays that `add_trees` reads."""
+
+    roots: Array
+    arrays: tuple[Array, ...]
+    output: int
+
+    def add_to(self, X: Any, out: Array, team: ThreadTeam | None = None) -> None:
+        """Add what the trees say of each row of X, an array or a CSR matrix, to out[row, output]."""
+
+        def part(start: int) -> None:
+            inside = slice(start, start + chunk)
+            some = X[inside].toarray() if sparse.issparse(X) else X[inside]
+            own = np.ascontiguousarray(out[inside, self.output])
+            add_trees(np.ascontiguousarray(some, np.float32), self.roots, *self.arrays, own)  # type: ignore[call-arg]
+            out[inside, self.output] = own
+
+        chunk = chunk_rows(X)
+        list((team or ThreadTeam(1, None)).map(part, range(0, X.shape[0], chunk)))
+
+
+def predictors(rounds: Sequence[Sequence[BoostedTree]]) -> list[PackedTrees | CategoryTrees]:
+    """Return the trees of some rounds, one for each output, in the form that predicts."""
+    if not rounds:
+        return []
+    outputs = range(len(rounds[0]))
+    if any(tree.sides for each in rounds for tree in each):
+        return [_category_trees([each[output] for each in rounds], output) for output in outputs]
+    trees = [
+        (tree.feature, tree.threshold, tree.left, tree.right, tree.missing_left)
+        for each in rounds
+        for tree in each
+    ]
+    values = [tree.value[:, None] for each in rounds for tree in each]
+    return [pack(trees, values, [output for _ in rounds for output in outputs])]
+
+
+def _category_trees(trees: Sequence[BoostedTree], output: int) -> CategoryTrees:
     sizes = [len(tree.feature) for tree in trees]
     roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
@@ -75,26 +133,17 @@ def add_predictions(trees: Sequence[BoostedTree], X: Any, out: Array, team: Thre
         for node, side in tree.sides.items():
             category[root + node] = len(sides)
             sides.append(side)
-    table = np.array(sides, bool).reshape(-1, 255)
     arrays = (
         joined("feature"),
         joined("threshold"),
         children("left"),
         children("right"),
         joined("missing_left"),
-        table,
+        np.array(sides, bool).reshape(-1, 255),
         category,
         joined("value"),
     )
-
-    def part(start: int) -> None:
-        inside = slice(start, start + chunk)
-        some = X[inside]
-        add_trees(some.toarray() if sparse.issparse(some) else some, roots, *arrays, out[inside])
-
-    # A part of a sparse table is as large as one of a dense table of 64 columns.
-    chunk = CHUNK if not sparse.issparse(X) else max(64, min(CHUNK, 64 * CHUNK // max(1, X.shape[1])))
-    list(team.map(part, range(0, X.shape[0], chunk)))
+    return CategoryTrees(roots, arrays, output)
 
 
 def importances(trees: Sequence[BoostedTree], columns: int) -> Array:
@@ -122,7 +171,7 @@ def as_regressor(tree: BoostedTree, columns: int) -> DecisionTreeRegressor:
     model = DecisionTreeRegressor()
     model.n_features_in_, model.n_outputs_, model.max_features_ = columns, 1, columns
     model.tree_ = Tree(columns, np.array([1], np.intp), 1)
-    depth = _depth(tree)
+    depth = depth_of(tree.left, tree.right)
     model.tree_.__setstate__(
         {
             "max_depth": depth,
@@ -134,8 +183,9 @@ def as_regressor(tree: BoostedTree, columns: int) -> DecisionTreeRegressor:
     return model
 
 
-def _depth(tree: BoostedTree) -> int:
-    depths = np.zeros(len(tree.left), int)
-    for node in np.flatnonzero(tree.left >= 0):  # parents come before their children
-        depths[tree.left[node]] = depths[tree.right[node]] = depths[node] + 1
+def depth_of(left: Array, right: Array) -> int:
+    """Return how deep a tree is whose children come after their parents."""
+    depths = np.zeros(len(left), int)
+    for node in np.flatnonzero(left >= 0):
+        depths[left[node]] = depths[right[node]] = depths[node] + 1
     return int(depths.max())

@@ -19,10 +19,17 @@ from weft.learn.tables.sizes import share_out
 from weft.learn.tables.source import is_source
 from weft.learn.threads import ThreadTeam, thread_count, thread_team
 from weft.learn.trees.boosted.constraints import constraints_of
-from weft.learn.trees.boosted.ensemble import BoostedTree, add_predictions, as_regressor, importances
+from weft.learn.trees.boosted.ensemble import (
+    BoostedTree,
+    as_regressor,
+    boosted_trees,
+    importances,
+    predictors,
+)
 from weft.learn.trees.boosted.losses import (
     BoostingLoss,
 )
+from weft.learn.trees.boosted.moving import add_coded_round, align, can_be_coded
 from weft.learn.trees.boosted.rounds import RoundSettings, Rows, boosting_round
 from weft.learn.trees.boosted.statistics import (
     NO_STATISTICS,
@@ -33,8 +40,11 @@ from weft.learn.trees.boosted.statistics import (
 from weft.learn.trees.decision_tree import count_features
 from weft.learn.trees.growth.binning import MOST, Codes, code_table, find_bins
 from weft.learn.trees.growth.categories import Categories, check_codes, find_categories
+from weft.learn.trees.growth.growing import NEAR
+from weft.learn.trees.growth.grown import Grown
 from weft.learn.trees.growth.rules import Constraints
 from weft.learn.trees.growth.stored import StoredCodes, code_sparse_table, is_sparse_enough
+from weft.learn.trees.packed import PackedCache
 from weft.learn.workers.group import current_workers, shared_seed, sum_over_workers
 from weft.learn.workers.joint_fit import joint_fit, refuse_workers, solving
 
@@ -135,26 +145,46 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             )
         table = X.tocsr() if sparse.issparse(X) else X
         raw = np.asfortranarray(self._raw(table, team))
-        tested = None if held is None else self._raw(held[0], team)
+        tested = None
+        if held is not None:
+            tested = np.asfortranarray(self._raw(held[0], team))
+            dense = isinstance(codes, Codes) and not sparse.issparse(held[0])
+            bins: Any = codes.bins
+            held = *held, code_table(held[0], bins, team, grouped=True) if dense else None
         rows = Rows(codes, y, weights, raw)
         alive = np.flatnonzero(weights > 0).astype(np.int32)
         past: list[float] = []
+        waiting: list[list[tuple[Grown, Array]]] = []
+        asked = monitor is not None or tested is not None  # for the trees so far
         for done in range(len(self.trees_), self.n_estimators):
             chosen, rest = self._sample(alive, random)
-            before = len(self.trees_)
             seed = shared_seed(int(random.randint(1 << 31)))
             now = self._settings_now(settings, random)
-            trees, score = boosting_round(rows, chosen, self._loss, now, team, seed=seed)
-            self.trees_.append(trees)
+            grown, score = boosting_round(rows, chosen, self._loss, now, team, seed=seed)
+            if isinstance(codes, Codes) and (len(rest) or tested is not None):
+                align(grown, codes)
+            waiting.append(grown)
+            if asked:
+                self._take(waiting, codes)
             scores += [score] if done else []  # that of the round before
             if len(rest):
-                self._add_to(raw, rest, table, team)
-            if monitor is not None and monitor(before, self, {"raw": raw, "y": y}):
+                self._add_round(grown, codes, table, rest, raw, team)
+            if monitor is not None and monitor(done, self, {"raw": raw, "y": y}):
                 break
-            if tested is not None and held is not None and self._stalls(tested, held, past, team):
+            if tested is not None and self._stalls(grown, codes, tested, held, past, team):
                 break
+        self._take(waiting, codes)
+        self._packed = PackedCache()
         self.train_score_ = np.array([*scores, self._loss.value(raw, y, weights)][: len(self.trees_)])
         self.n_estimators_ = self.n_iter_ = len(self.trees_)
+
+    def _take(self, waiting: list[list[tuple[Grown, Array]]], codes: Codes | StoredCodes) -> None:
+        """Make the rounds that wait part of the model."""
+        each = self._loss.outputs
+        flat = [one for grown in waiting for one in grown]
+        trees = boosted_trees([grown for grown, _ in flat], codes.bins, [values for _, values in flat])
+        self.trees_ += [trees[start : start + each] for start in range(0, len(trees), each)]
+        waiting.clear()
 
     def _with_statistics(
         self, X: Array, large: tuple[int, ...], y: Array, weights: Array, random: np.random.RandomState
@@ -174,7 +204,8 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         if plain and is_sparse_enough(X) and not self._categories.columns and current_workers() is None:
             return code_sparse_table(X, self.max_bins)
         bins = find_bins(X, self.max_bins, random, self._categories.mask(X.shape[1]))
-        return code_table(X, bins, team, grouped=True, room=room)
+        small = X.shape[0] <= NEAR and plain and not bins.categorical.any() and current_workers() is None
+        return code_table(X, bins, team, grouped=not small, room=room)
 
     def _start(self, y: Array, weights: Array) -> Array:
         """Return the best constant; with several workers, from the sums over the rows of all."""
@@ -198,19 +229,37 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         mask[random.choice(len(alive), count, replace=False)] = True
         return alive[mask], alive[~mask]
 
-    def _add_to(self, raw: Array, rest: Array, X: Any, team: ThreadTeam) -> None:
-        for output, tree in enumerate(self.trees_[-1]):
-            part = raw[rest, output]
-            add_predictions([tree], X[rest], part, team)
-            raw[rest, output] = part
+    def _add_round(
+        self,
+        grown: list[tuple[Grown, Array]],
+        codes: Codes | StoredCodes,
+        X: Any,
+        rows: Array,
+        raw: Array,
+        team: ThreadTeam,
+    ) -> None:
+        """Move the raw predictions of rows, of a table X with these codes, that took no part in a round."""
+        if isinstance(codes, Codes) and can_be_coded(grown, codes):
+            add_coded_round(grown, codes, rows, raw, team)
+            return
+        trees = boosted_trees([one for one, _ in grown], codes.bins, [values for _, values in grown])
+        part = np.ascontiguousarray(raw[rows])
+        for one in predictors([trees]):
+            one.add_to(X[rows], part, team)
+        raw[rows] = part
 
-    def _stalls(self, tested: Array, held: Any, past: list[float], team: ThreadTeam) -> bool:
+    def _stalls(
+        self,
+        grown: list[tuple[Grown, Array]],
+        codes: Codes | StoredCodes,
+        tested: Array,
+        held: Any,
+        past: list[float],
+        team: ThreadTeam,
+    ) -> bool:
         """Whether the held-out loss has not improved by `tol` for `n_iter_no_change` rounds."""
-        X, y, weights = held
-        for output, tree in enumerate(self.trees_[-1]):
-            part = np.ascontiguousarray(tested[:, output])
-            add_predictions([tree], X, part, team)
-            tested[:, output] = part
+        X, y, weights, own = held
+        self._add_round(grown, codes if own is None else own, X, np.arange(len(y)), tested, team)
         past.append(self._loss.value(tested, y, weights))
         patience = int(self.n_iter_no_change)
         return len(past) > patience and min(past[-patience:]) + self.tol >= min(past[:-patience])
@@ -276,16 +325,20 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             )
         return found
 
-    def _raw(self, X: Any, team: ThreadTeam) -> Array:
+    def _raw(self, X: Any, team: ThreadTeam | None) -> Array:
         """Raw predictions of validated rows."""
-        raw = np.empty((X.shape[0], len(self.start_)), order="F")
+        raw = np.empty((X.shape[0], len(self.start_)))
         raw[:] = self.start_
-        for output in range(raw.shape[1]):
-            add_predictions([each[output] for each in self.trees_], X, raw[:, output], team)
+        if self.trees_:
+            cache = getattr(self, "_packed", None) or PackedCache()
+            for one in cache.of(self.trees_, lambda: predictors(self.trees_)):
+                one.add_to(X, raw, team)
         return raw
 
     def _read(self, X: Any, *, fitted: bool = True) -> Any:
         """Return a table to predict, checked."""
+        if fitted and not self._statistics.columns and inputs.are_plain_rows(self, X):
+            return X
         if fitted:
             check_is_fitted(self)
         X = validate_data(
@@ -300,17 +353,19 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def _predict_raw(self, X: Any) -> Array:
         X = self._read(X)
+        if X.shape[0] * len(self.trees_) < inputs.FEW:
+            return self._raw(X, None)
         with thread_team(thread_count(self.n_jobs, X.size)) as team:
             return self._raw(X, team)
 
     def _staged_raw(self, X: Any) -> Iterator[Array]:
         X = self._read(X)
-        raw = np.empty((X.shape[0], len(self.start_)), order="F")
+        raw = np.empty((X.shape[0], len(self.start_)))
         raw[:] = self.start_
         with thread_team(1) as team:
             for each in self.trees_:
-                for output, tree in enumerate(each):
-                    add_predictions([tree], X, raw[:, output], team)
+                for one in predictors([each]):
+                    one.add_to(X, raw, team)
                 yield raw.copy()
 
     @property

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from weft.learn.threads import ThreadTeam
-from weft.learn.trees.boosted.ensemble import BoostedTree, boosted_tree
 from weft.learn.trees.boosted.losses import MANY, BoostingLoss
 from weft.learn.trees.growth.binning import Codes
 from weft.learn.trees.growth.growing import Space, grow
@@ -61,6 +60,14 @@ class Rows:
     weights: Array
     raw: Array  # (rows, outputs)
     space: Space = field(default_factory=Space)
+    even: bool = field(init=False)  # all weights, of all workers, are 1
+    heaviest: float = field(init=False)  # the largest weight of all workers
+
+    def __post_init__(self) -> None:
+        (others,) = sum_over_workers([float((self.weights != 1).sum())])
+        object.__setattr__(self, "even", not others)
+        heaviest = largest_over_workers(float(self.weights.max(initial=0.0)))
+        object.__setattr__(self, "heaviest", heaviest)
 
 
 def boosting_round(
@@ -71,8 +78,8 @@ def boosting_round(
     team: ThreadTeam,
     *,
     seed: int,
-) -> tuple[list[BoostedTree], float]:
-    """One tree for each output, grown on the rows `chosen`; their raw predictions move, those of others do not.
+) -> tuple[list[tuple[Grown, Array]], float]:
+    """One tree for each output, and its values, grown on the rows `chosen`; only their raw predictions move.
 
     Also returns the mean loss before the round, which the derivatives mostly know.
     """
@@ -102,7 +109,7 @@ def boosting_round(
         if settings.max_leaves:
             grown = best_first(grown, settings.max_leaves)
         values = _steps(grown, rows, g, h, words, packing, loss, settings, output)
-        trees.append(boosted_tree(grown, rows.codes.bins, values))
+        trees.append((grown, values))
     return trees, before
 
 
@@ -111,9 +118,8 @@ def _words(
 ) -> tuple[Packing, Array]:
     """Derivatives of the chosen rows as words; second ones that only count rows leave more room to the first."""
     count = settings.min_rows > 1
-    weights = rows.weights
-    many, uneven = sum_over_workers([float(len(order)), float((weights != 1).sum())])
-    if loss.curved == 1.0 and not uneven:
+    (many,) = sum_over_workers([float(len(order))])
+    if loss.curved == 1.0 and rows.even:
         largest = loss.steep or largest_over_workers(_steepest(g)) or 1.0
         extent = Extent(
             int(many), many, 1.0, True, largest * (1 + 1e-6)
@@ -123,7 +129,7 @@ def _words(
         words = rows.space.like("packed", np.empty((1, len(order)), np.int64))
         pack_derivatives(order, g, h, 1 / a.scale, 1 / n.scale, a.shift, words[0])
         return packing, words
-    heaviest = largest_over_workers(float(weights.max(initial=0.0)))
+    heaviest = rows.heaviest
     steep = loss.steep * heaviest if loss.steep else largest_over_workers(_steepest(g))
     curved = loss.curved * heaviest if loss.curved else largest_over_workers(float(h.max(initial=0.0)))
     extent = Extent(int(many), 0.0, max(curved, 1e-300), False, max(steep, 1e-300))

@@ -84,7 +84,7 @@ def bins_of_sample(sample: Array, max_bins: int, categorical: Array) -> Bins:
         own, begin, end = _cut(values.astype(np.float64), max_bins)
         cuts[column, : len(own)] = own
         low[column, : len(begin)], high[column, : len(end)] = begin, end
-    return Bins(_rounded_down(cuts), low, high, categorical)
+    return Bins(rounded_down(cuts), low, high, categorical)
 
 
 def _cut(values: Array, max_bins: int) -> tuple[Array, Array, Array]:
@@ -100,7 +100,7 @@ def _cut(values: Array, max_bins: int) -> tuple[Array, Array, Array]:
     return cuts, np.concatenate([[-np.inf], cuts]), np.concatenate([cuts, [np.inf]])
 
 
-def _rounded_down(cuts: Array) -> Array:
+def rounded_down(cuts: Array) -> Array:
     """The largest float32 that is not above: a float32 value compares with it as with the cut itself."""
     near = cuts.astype(np.float32)
     return np.where(near > cuts, np.nextafter(near, np.float32(-np.inf)), near)

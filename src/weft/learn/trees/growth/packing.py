@@ -8,6 +8,7 @@ Real numbers are rounded to as many bits as the sum over all rows leaves room fo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,11 @@ class Packing:
     words: int
     fields: tuple[Field, ...]
 
-    @property
+    @cached_property
     def table(self) -> Array:
         return np.array([(one.word, one.shift, one.mask) for one in self.fields], np.int64)
 
-    @property
+    @cached_property
     def scales(self) -> Array:
         return np.array([one.scale for one in self.fields])
 
@@ -99,6 +100,7 @@ def pair_packing(extent: Extent, *, count_rows: bool, ones: bool) -> Packing:
     return Packing(3, (n, a, Field(2, 0, -1, 1.0)))
 
 
+@lru_cache(maxsize=64)
 def derivative_packing(extent: Extent, *, count_rows: bool) -> Packing:
     """Return the packing of second (`heaviest`) and first (`largest`) derivatives: half a word or a word each."""
     together = extent.rows <= TOGETHER
