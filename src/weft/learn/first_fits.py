@@ -103,6 +103,8 @@ def _boosting_fits(X: Any, number: Array) -> Iterator[Fit]:
     kinds = np.array(X)
     kinds[::7, 0], kinds[:, 1] = np.nan, np.arange(len(X)) % 9
     yield _predicted(learn.GradientBoostingClassifier(categorical_features=[1], **FEW), kinds, two)
+    yield _predicted(learn.GradientBoostingClassifier(subsample=0.5, **FEW), X, two)
+    yield lambda: learn.shap_values(learn.GradientBoostingRegressor(**FEW).fit(X, number), X[:100])
     up = [1] + [0] * (X.shape[1] - 1)
     yield _predicted(learn.GradientBoostingRegressor(monotonic_cst=up, **FEW), X, number)
 

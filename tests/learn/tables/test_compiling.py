@@ -188,3 +188,28 @@ def test_the_command_compiles_for_this_user_or_ahead(monkeypatch: pytest.MonkeyP
         CliRunner().invoke(command, ["compile"]).stdout == "3 kernels were compiled in 2 s; fits start warm\n"
     )
     assert CliRunner().invoke(command, ["compile", "--ahead"]).stdout == "v3.zip\nv4.zip\n"
+
+
+def test_a_kernel_that_is_not_compiled_is_called_once_that_is_worth_it(tmp_path: Path) -> None:
+    script = """
+import numpy as np, sys
+from weft import learn
+from weft.learn.kernels import ahead
+from weft.learn.trees.growth import deep
+from weft.learn.trees.kernels.depth import grow_depth_first
+ahead.FOLDER = ahead.Path(sys.argv[1])  # a folder without any
+X = np.random.default_rng(0).standard_normal((20_000, 3))
+y = X[:, 0] * X[:, 1]
+def fitted():
+    return learn.DecisionTreeRegressor(max_depth=6).fit(X, y).predict(X)
+first = fitted()
+print(len(grow_depth_first.overloads))
+deep.COMPILE_S = 0.0
+assert (fitted() == first).all()
+print(len(grow_depth_first.overloads))
+"""
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    environ.pop("NUMBA_CACHE_DIR", None)
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1"]

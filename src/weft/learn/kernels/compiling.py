@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -93,6 +94,17 @@ def record_compiled(recorder: Recorder) -> None:
     _recorder = recorder
 
 
+def is_worth_it(compiled: Any, *args: Any, saved: float, cost: float) -> bool:
+    """Return whether to call a kernel that saves so many seconds: it is compiled, or by now it would be worth that.
+
+    What earlier calls would have saved counts, too: all in all, going without costs no more than compiling does.
+    """
+    if _recorder is not None or not isinstance(getattr(compiled, "_cache", None), _SharedCache):
+        return True
+    types = tuple(map(compiled.typeof_pyval, args))
+    return types in compiled.overloads or compiled._cache.lost(types, compiled.targetctx, saved) > cost
+
+
 class _SharedCache:
     """Numba's cache of one kernel; who does not find what it needs there waits for its turn, and looks again.
 
@@ -102,6 +114,7 @@ class _SharedCache:
     def __init__(self, cache: Any, name: str, lock: Path) -> None:
         self._cache, self._name, self._lock = cache, name, lock
         self.turn = ExitStack()
+        self._lost: dict[Any, float] = {}  # by the types of arguments
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
@@ -115,6 +128,16 @@ class _SharedCache:
                 self.turn.enter_context(_locked(self._lock))
             found = self._cache.load_overload(signature, context)
         return found
+
+    def lost(self, types: Any, context: Any, more: float) -> float:
+        """Return the seconds lost by not calling the kernel, with some more; endless where it can be loaded."""
+        if types not in self._lost:
+            found = self._cache.load_overload(types, context) or ahead.load(
+                self._name, types, context, fingerprint()
+            )
+            self._lost[types] = math.inf if found else 0.0
+        self._lost[types] += more
+        return self._lost[types]
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         self._cache.save_overload(signature, compiled)

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.learn.threads import ThreadTeam
 from weft.learn.trees.growth.binning import Codes
+from weft.learn.trees.growth.deep import deep, is_deep_worth_it
 from weft.learn.trees.growth.growing_stored import StoredGrowth
 from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
 from weft.learn.trees.growth.levels import Family, LevelNode, LevelPlan, in_batches, in_parts, plan_level
@@ -28,7 +29,6 @@ from weft.learn.trees.kernels.depth import (
     TO_LEFT,
     drawn_features,
     gather_block,
-    grow_depth_first,
     places_below,
 )
 from weft.learn.trees.kernels.level import (
@@ -91,38 +91,9 @@ def grow(
     if isinstance(codes, StoredCodes):
         return StoredGrowth(codes, order, words, rules, seed).run()
     if not codes.grouped:
-        nodes, gains = _deep(codes.values, codes.columns, order, words, 0, np.uint64(seed), rules)
+        nodes, gains = deep(codes.values, codes.columns, order, words, 0, np.uint64(seed), rules)
         return Grown(nodes, gains, order, {})
     return _Growth(codes, order, words, rules, team, seed, merge, space or Space()).run()
-
-
-def _deep(
-    codes: Array, columns: int, order: Array, words: Array, depth: int, place: Any, rules: SplitRules
-) -> tuple[Array, Array]:
-    """Grow a subtree depth first from codes (rows, columns or more); its root has the given place in the tree."""
-    most = 2 * len(order) // max(1, rules.min_rows) + 1
-    if rules.max_depth - depth < 24:
-        most = min(most, 2 << (rules.max_depth - depth))
-    nodes, gains = np.empty((most, 9), np.int32), np.empty(most)
-    count = grow_depth_first(
-        codes,
-        columns,
-        order,
-        words,
-        depth,
-        place,
-        min(rules.max_depth, 1 << 30),
-        rules.min_split,
-        min(rules.max_features, columns),
-        rules.packing.table,
-        rules.packing.scales,
-        rules.limits,
-        rules.criterion,
-        rules.quick,
-        nodes,
-        gains,
-    )
-    return nodes[:count].copy(), gains[:count].copy()
 
 
 class _Growth:
@@ -147,11 +118,14 @@ class _Growth:
         ]  # of each node in the tree: what a node draws, it draws by its place
         self.fields, self.scales, self.limits = rules.packing.table, rules.packing.scales, rules.limits
         self.groups = codes.groups
+        self.categorical = codes.bins.categorical if codes.bins.categorical.any() else None
         self.budget = BUDGET_BYTES if codes.window is None or not codes.room else codes.room // 2
         # Cuts of categories, and of workers' rows together, are made by level only.
         self.limited = Limited(rules.constraints, codes.columns)
         by_level = merge or codes.bins.categorical.any() or rules.constraints.any
-        self.near = 0 if by_level else NEAR
+        self.near = (
+            0 if by_level or not is_deep_worth_it(len(self.groups), codes.columns, words, rules) else NEAR
+        )
         self.spare, self.spare_words = space.like("order", order), space.like("words", words)
         self.nodes: list[list[int]] = []
         self.gains: list[float] = []
@@ -188,7 +162,7 @@ class _Growth:
         able = (
             rows >= rules.min_split
             and depth < rules.max_depth
-            and not (rules.classes and pure(total, self.fields, self.scales, self.limits, rules.criterion))
+            and not (rules.classes and pure(total, self.fields, self.scales, self.limits, rules.asked))
         )
         near = rows <= self.near and depth > 0
         if able and near:
@@ -263,12 +237,11 @@ class _Growth:
                 slots,
                 totals,
                 wanted,
-                self.codes.bins.categorical,
+                self.categorical,
                 self.fields,
                 self.scales,
                 self.limits,
-                self.rules.criterion,
-                self.rules.quick,
+                self.rules.asked,
                 gains,
                 cuts,
             )
@@ -436,7 +409,7 @@ class _Growth:
         words = np.ascontiguousarray(self.words[:, start:stop])
         near = block.view(np.uint8)
         place = self.places[node if self.drawn else 0]
-        part = _deep(near, self.codes.columns, local, words, record[DEPTH], place, self.rules)
+        part = deep(near, self.codes.columns, local, words, record[DEPTH], place, self.rules)
         self.order[start:stop] = self.order[start:stop][local]
         self.words[:, start:stop] = words
         return part

@@ -12,9 +12,11 @@ from weft.learn.trees.growth.rules import SplitRules
 from weft.learn.trees.growth.stored import StoredCodes
 from weft.learn.trees.kernels.depth import drawn_features, places_below
 from weft.learn.trees.kernels.level import add_words
-from weft.learn.trees.kernels.stored import add_stored, search_stored, split_stored, sum_left
+from weft.learn.trees.kernels.stored import add_stored, search_stored, split_marked, split_stored, sum_left
 
 Array = np.ndarray[Any, Any]
+
+EACH_MARK = 2  # stored values of a column, for each row of a node, up to which they are marked
 
 
 @dataclass
@@ -39,6 +41,7 @@ class StoredGrowth:
         self.fields, self.scales, self.limits = rules.packing.table, rules.packing.scales, rules.limits
         self.spare, self.spare_words = np.empty_like(order), np.empty_like(words)
         self.widest = codes.bins.widest
+        self.marks = np.zeros(codes.rows, np.uint8)
         self.free: list[Array] = []
         self.nodes: list[list[int]] = []
         self.gains: list[float] = []
@@ -82,21 +85,7 @@ class StoredGrowth:
         zero, bound = int(bins.zeros[column]), begin + int(cut[0])
         left = np.empty_like(node.total)
         sum_left(node.hist, node.total, begin, end, zero, bound, cut[2] == 1, left)
-        middle = split_stored(
-            self.codes.ends,
-            self.codes.codes,
-            self.order,
-            self.words,
-            node.start,
-            node.stop,
-            begin,
-            end,
-            zero,
-            bound,
-            cut[2] == 1,
-            self.spare,
-            self.spare_words,
-        )
+        middle = self._split(node, column, (begin, end, zero, bound, cut[2] == 1))
         self.nodes[here][:4] = [column, *map(int, cut)]
         self.gains[here] = gain
         near, far = map(np.uint64, places_below(node.place))
@@ -104,6 +93,23 @@ class StoredGrowth:
         second = StoredNode(middle, node.stop, node.depth + 1, node.total - left, far, here, 5)
         self._share_histogram(node.hist, first, second)
         return [second, first]
+
+    def _split(self, node: StoredNode, column: int, cut: tuple[int, int, int, int, bool]) -> int:
+        """Move the rows of a node that go left before the others; return the border."""
+        codes, begin, rest = self.codes, cut[0], cut[1:]
+        held = slice(codes.column_ends[column], codes.column_ends[column + 1])
+        rows = (self.order, self.words, node.start, node.stop)
+        if held.stop - held.start <= EACH_MARK * (node.stop - node.start):
+            return split_marked(
+                codes.holders[held],
+                codes.column_codes[held],
+                *rows,
+                *rest,
+                self.marks,
+                self.spare,
+                self.spare_words,
+            )
+        return split_stored(codes.ends, codes.codes, *rows, begin, *rest, self.spare, self.spare_words)
 
     def _share_histogram(self, hist: Array, first: StoredNode, second: StoredNode) -> None:
         """Give children that may be split their histograms: the larger one's is the parent's less the other's."""
@@ -148,8 +154,7 @@ class StoredGrowth:
             self.fields,
             self.scales,
             self.limits,
-            self.rules.criterion,
-            self.rules.quick,
+            self.rules.asked,
             self.widest,
             gains,
             cuts,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.learn.trees.growth.packing import Packing
+from weft.learn.trees.kernels.split import PAIR
 
 Array = np.ndarray[Any, Any]
 
@@ -48,8 +49,9 @@ class SplitRules:
     constraints: Constraints = field(default_factory=lambda: Constraints())
 
     @property
-    def quick(self) -> bool:
-        return self.packing.paired and self.criterion == 0
+    def asked(self) -> int | None:
+        """The criterion as kernels take it: None, where N and A share the only word."""
+        return None if self.packing.paired and self.criterion == PAIR else self.criterion
 
     @property
     def limits(self) -> Array:

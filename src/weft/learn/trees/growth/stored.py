@@ -19,6 +19,7 @@ Array = np.ndarray[Any, Any]
 
 EACH = 8  # stored values for each bin, where there are more distinct ones than bins
 FEWEST = 16  # bins of a column that has so many values
+NOTHING = np.zeros(1)  # where the bin of what is missing begins, and ends
 DENSE = 0.2  # share of stored values from which a table is quicker as a dense one
 
 
@@ -57,6 +58,10 @@ class StoredCodes:
     ends: Array  # (rows + 1,)
     codes: Array  # (stored,) int32, ascending within a row
     bins: StoredBins
+    # The same column by column:
+    column_ends: Array  # (columns + 1,)
+    holders: Array  # (stored,): the rows that store a value
+    column_codes: Array  # (stored,) int32
 
     @property
     def rows(self) -> int:
@@ -79,13 +84,15 @@ def code_sparse_table(X: Any, max_bins: int) -> StoredCodes:
     for j in range(X.shape[1]):
         own, low, high = _column_cuts(X.data[X.indptr[j] : X.indptr[j + 1]], max_bins)
         cuts.append(own)
-        lows.append(np.append(low, 0.0))
-        highs.append(np.append(high, 0.0))
+        lows += [low, NOTHING]
+        highs += [high, NOTHING]
     cut_ends = np.concatenate([[0], np.cumsum([len(own) for own in cuts])])
-    first = np.concatenate([[0], np.cumsum([len(low) for low in lows])])
-    zeros = first[:-1] + np.array([int(np.searchsorted(own, np.float32(0))) for own in cuts], np.int64)
+    first = np.concatenate([[0], np.cumsum([len(low) + 1 for low in lows[::2]])])
+    rounded = _rounded(np.concatenate(cuts))
+    below = np.concatenate([[0], np.cumsum(rounded < 0)])
+    zeros = first[:-1] + below[cut_ends[1:]] - below[cut_ends[:-1]]
     codes = np.empty(X.nnz, np.int32)
-    bad = code_stored(X.data, X.indptr, np.concatenate(cuts), cut_ends, first, codes)
+    bad = code_stored(X.data, X.indptr, rounded, cut_ends, first, codes)
     if bad >= 0:
         column = int(np.searchsorted(X.indptr, bad, side="right")) - 1
         raise ValueError(
@@ -95,22 +102,31 @@ def code_sparse_table(X: Any, max_bins: int) -> StoredCodes:
     codes[codes == np.repeat(zeros, np.diff(X.indptr)) + 1] = (
         0  # zero's bin is what rows have that store nothing
     )
-    by_row = sparse.csc_matrix((codes, X.indices, X.indptr), shape=X.shape).tocsr()
-    by_row.eliminate_zeros()
+    by_column = sparse.csc_matrix((codes, X.indices, X.indptr), shape=X.shape, copy=bool((codes == 0).any()))
+    by_column.eliminate_zeros()
+    by_row = by_column.tocsr()
     by_row.data -= 1
+    by_column.data -= 1
     bins = StoredBins(first, zeros, np.concatenate(lows), np.concatenate(highs))
-    return StoredCodes(by_row.indptr, by_row.data, bins)
+    return StoredCodes(by_row.indptr, by_row.data, bins, by_column.indptr, by_column.indices, by_column.data)
 
 
 def _column_cuts(stored: Array, max_bins: int) -> tuple[Array, Array, Array]:
-    """Return the cuts of a column (float32), and where its bins begin and end for the purpose of thresholds."""
+    """Return the cuts of a column, and where its bins begin and end for the purpose of thresholds."""
     if len(stored) > SAMPLE:
         stored = stored[:: len(stored) // SAMPLE]
-    values = np.sort(stored.astype(np.float32).astype(np.float64))
-    values = values[np.isfinite(values) & (values != 0)]
-    distinct = np.unique(np.append(values, 0.0))
+    ordered = np.sort(stored.astype(np.float32))  # NaN comes last
+    if len(ordered) and not (np.isfinite(ordered[0]) and np.isfinite(ordered[-1])):
+        ordered = ordered[np.isfinite(ordered)]
+    new = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    distinct = ordered[new].astype(np.float64)
+    place = int(np.searchsorted(distinct, 0.0))
+    if place == len(distinct) or distinct[place] != 0:
+        distinct = np.concatenate([distinct[:place], [0.0], distinct[place:]])
     if len(distinct) <= max_bins:
-        return _rounded(distinct[:-1] / 2 + distinct[1:] / 2), distinct, distinct
+        return distinct[:-1] / 2 + distinct[1:] / 2, distinct, distinct
+    values = ordered[ordered != 0].astype(np.float64)
     most = min(max_bins - 1, max(FEWEST, len(values) // EACH))
     negative, positive = values[values < 0], values[values > 0]
     share = round(most * len(negative) / len(values))
@@ -124,7 +140,7 @@ def _column_cuts(stored: Array, max_bins: int) -> tuple[Array, Array, Array]:
             ]
         )
     )
-    return _rounded(cuts), np.concatenate([[-np.inf], cuts]), np.concatenate([cuts, [np.inf]])
+    return cuts, np.concatenate([[-np.inf], cuts]), np.concatenate([cuts, [np.inf]])
 
 
 def _quantiles(values: Array, count: int) -> Array:

@@ -176,8 +176,7 @@ def grow_depth_first(
     fields: Array,
     scales: Array,
     limits: Array,
-    criterion: int,
-    quick: bool,
+    criterion: int | None,
     nodes: Array,
     gains: Array,
 ) -> int:
@@ -251,7 +250,7 @@ def grow_depth_first(
                     filled -= 1
                     for w in range(many):
                         missing[w] = entries[w, filled]
-                if quick:
+                if criterion is None:
                     score, cut, to_left = best_pair_cut(
                         entries, filled, missing[0], total[0], fields, scales, limits, best
                     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.learn.kernels.compiling import inlined, scalar_kernel
+from weft.learn.kernels.compiling import inlined
 from weft.learn.kernels.prefetch import prefetch
 
 Array = Any  # inside compiled code the types are Numba's
@@ -44,7 +44,7 @@ def _add_few(hist: Array, c: Any, v: int, wide: int) -> None:
         hist[np.uint64(768) + ((c >> np.uint64(24)) & BYTE)] += v
 
 
-@scalar_kernel
+@inlined
 def add_group(
     codes: Array, order: Array, words: Array, start: int, stop: int, whole: bool, wide: int, out: Array
 ) -> None:

@@ -66,16 +66,17 @@ def search_group(
     slots: Array,
     totals: Array,
     wanted: Array,
-    categorical: Array,
+    categorical: Array | None,
     fields: Array,
     scales: Array,
     limits: Array,
-    criterion: int,
-    quick: bool,
+    criterion: int | None,
     gains: Array,
     cuts: Array,
 ) -> None:
     """Take siblings' histograms from their parents', then find the best cut of each feature of the group in each node.
+
+    `categorical` is None where no feature is: Numba then leaves out what sorts categories.
 
     Writes gains[node, feature] and cuts[node, feature] = (bin, next bin, missing go left). The bins that go left where
     a categorical feature is cut are found again, by `category_sides`, for the one that wins.
@@ -100,9 +101,10 @@ def search_group(
             filled = list_bins(hist, entries, bins)
             for w in range(count):
                 missing[w] = hist[w, MISSING]
-            if categorical[feature]:
-                put_by_rate(entries, bins, filled, fields, scales, limits)
-            if quick:
+            if categorical is not None:  # noqa: SIM102  left out by Numba as a whole
+                if categorical[feature]:
+                    put_by_rate(entries, bins, filled, fields, scales, limits)
+            if criterion is None:
                 score, place, to_left = best_pair_cut(
                     entries, filled, missing[0], totals[node, 0], fields, scales, limits, NONE
                 )
@@ -120,8 +122,9 @@ def search_group(
                     absent = absent and missing[w] == 0
                 if absent:
                     cuts[node, feature, 2] = 2
-                if categorical[feature]:
-                    cuts[node, feature, 0] = place
+                if categorical is not None:  # noqa: SIM102
+                    if categorical[feature]:
+                        cuts[node, feature, 0] = place
 
 
 @scalar_kernel
@@ -197,6 +200,6 @@ def add_words(words: Array, start: int, stop: int, out: Array) -> None:
 
 
 @scalar_kernel
-def pure(total: Array, fields: Array, scales: Array, limits: Array, criterion: int) -> bool:
+def pure(total: Array, fields: Array, scales: Array, limits: Array, criterion: int | None) -> bool:
     """`is_pure`, for callers that are not compiled."""
     return is_pure(total, fields, scales, limits, criterion)

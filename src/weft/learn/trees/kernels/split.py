@@ -3,6 +3,7 @@
 Bins that hold no row of the node are left out first: a cut lies between two neighbours of what remains. Sums are words
 of packed whole numbers (see packing.py), so they are exact, whoever adds them up and in which order.
 
+Where N and A share the only word there is no criterion, but None: Numba compiles nothing then but what that case needs.
 Scores are what the children would have together; larger is better, and the node's own score is subtracted at the end:
 
     PAIR      A² / (N + l2)        N: weight (or second derivative), A: sum of the target (or first derivative)
@@ -37,10 +38,24 @@ def field(words: Array, which: int, fields: Array, scales: Array) -> float:
 
 
 @inlined
-def node_score(words: Array, fields: Array, scales: Array, limits: Array, criterion: int) -> float:
+def _pair_score(words: Array, fields: Array, scales: Array, limits: Array) -> float:
+    n, a = field(words, 0, fields, scales), field(words, 1, fields, scales)
+    return a * a / (n + limits[L2]) if n > 0 else 0.0
+
+
+@inlined
+def node_score(words: Array, fields: Array, scales: Array, limits: Array, criterion: int | None) -> float:
+    if criterion is None:
+        score: float = _pair_score(words, fields, scales, limits)
+    else:
+        score = _score_by(words, fields, scales, limits, criterion)
+    return score
+
+
+@inlined
+def _score_by(words: Array, fields: Array, scales: Array, limits: Array, criterion: int) -> float:
     if criterion == PAIR:
-        n, a = field(words, 0, fields, scales), field(words, 1, fields, scales)
-        return a * a / (n + limits[L2]) if n > 0 else 0.0
+        return _pair_score(words, fields, scales, limits)
     n, score = 0.0, 0.0
     for k in range(fields.shape[0] - 1):  # the last field counts rows
         c = field(words, k, fields, scales)
@@ -65,13 +80,27 @@ def node_weight(words: Array, fields: Array, scales: Array, criterion: int) -> f
 
 
 @inlined
-def is_pure(words: Array, fields: Array, scales: Array, limits: Array, criterion: int) -> bool:
+def is_pure(words: Array, fields: Array, scales: Array, limits: Array, criterion: int | None) -> bool:
     """Whether all rows are of one class; of numbers it is the gain that tells."""
     if limits[IS_CLASSES] == 0:
         return False
+    if criterion is None:
+        pure: bool = _is_pure_pair(words, fields, scales)
+    else:
+        pure = _is_pure_by(words, fields, scales, criterion)
+    return pure
+
+
+@inlined
+def _is_pure_pair(words: Array, fields: Array, scales: Array) -> bool:
+    n, a = field(words, 0, fields, scales), field(words, 1, fields, scales)
+    return a <= 0.0 or a >= n
+
+
+@inlined
+def _is_pure_by(words: Array, fields: Array, scales: Array, criterion: int) -> bool:
     if criterion == PAIR:
-        n, a = field(words, 0, fields, scales), field(words, 1, fields, scales)
-        return a <= 0.0 or a >= n
+        return _is_pure_pair(words, fields, scales)
     seen = 0
     for k in range(fields.shape[0] - 1):
         seen += field(words, k, fields, scales) > 0
@@ -90,7 +119,7 @@ def _cut_score(
     light = min(node_weight(left, fields, scales, criterion), node_weight(right, fields, scales, criterion))
     if light < limits[MIN_WEIGHT] or light <= 0:
         return NONE
-    return node_score(left, fields, scales, limits, criterion) + node_score(
+    return _score_by(left, fields, scales, limits, criterion) + _score_by(
         right, fields, scales, limits, criterion
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.learn.kernels.compiling import scalar_kernel
-from weft.learn.trees.kernels.split import NONE, best_cut, best_pair_cut, node_score
+from weft.learn.trees.kernels.split import MIN_ROWS, NONE, best_cut, best_pair_cut, node_score
 
 Array = Any  # inside compiled code the types are Numba's
 
@@ -77,8 +77,7 @@ def search_stored(
     fields: Array,
     scales: Array,
     limits: Array,
-    criterion: int,
-    quick: bool,
+    criterion: int | None,
     widest: int,
     gains: Array,
     cuts: Array,
@@ -91,11 +90,18 @@ def search_stored(
     entries, bins = np.empty((many, widest + 1), np.int64), np.empty(widest + 1, np.int64)
     left, right, missing = np.empty(many, np.int64), np.empty(many, np.int64), np.empty(many, np.int64)
     own = node_score(total, fields, scales, limits, criterion)
+    word, shift, mask = fields[-1, 0], fields[-1, 1], fields[-1, 2]  # where rows are counted
     for j in range(zeros.shape[0]):
         gains[j] = NONE
         if not wanted[j]:
             continue
         begin, end = first[j], first[j + 1] - 1  # the last is for what is missing
+        if limits[MIN_ROWS] > 0:  # one side of every cut has none but stored values
+            stored = np.int64(0)
+            for b in range(begin, end + 1):
+                stored += hist[word, b]
+            if (stored >> shift) & mask < limits[MIN_ROWS]:
+                continue
         filled, zero_place = 0, -1
         if many <= 2:
             near, far, zero = hist[0, begin:end], hist[many - 1, begin:end], zeros[j] - begin
@@ -135,7 +141,7 @@ def search_stored(
             filled -= 1
         if filled + (not absent) < 2:
             continue
-        if quick:
+        if criterion is None:
             score, place, to_left = best_pair_cut(
                 entries, filled, missing[0], total[0], fields, scales, limits, NONE
             )
@@ -164,6 +170,54 @@ def sum_left(
             if b <= cut or (b == end and to_left):
                 below += hist[w, b]
         out[w] = below + (total[w] - others if zero <= cut else 0)
+
+
+@scalar_kernel
+def split_marked(
+    holders: Array,
+    codes: Array,
+    order: Array,
+    words: Array,
+    start: int,
+    stop: int,
+    end: int,
+    zero: int,
+    cut: int,
+    to_left: bool,
+    marks: Array,
+    spare: Array,
+    spare_words: Array,
+) -> int:
+    """`split_stored` of many rows: those that store a value of the column and go against zeros are marked first.
+
+    `holders` are the rows that store a value, and `codes` their bins. `marks` (rows,) are all 0, before and after.
+    """
+    zeros_left = np.uint8(zero <= cut)
+    for k in range(holders.shape[0]):
+        code = codes[k]
+        side = np.uint8(to_left) if code == end else np.uint8(code <= cut)
+        marks[np.uint32(holders[k])] = side ^ zeros_left
+    near, far = np.uint64(start), np.uint64(start)
+    many = words.shape[0]
+    for i in range(start, stop):
+        row = order[i]
+        left = np.uint64(marks[np.uint32(row)] ^ zeros_left)
+        order[near], spare[far] = row, row
+        for w in range(many):
+            word = words[w, i]
+            words[w, near], spare_words[w, far] = word, word
+        near += left
+        far += np.uint64(1) - left
+    for k in range(holders.shape[0]):
+        marks[np.uint32(holders[k])] = 0
+    moved = np.int64(far) - start
+    border = np.int64(near)
+    for i in range(moved):
+        order[border + i] = spare[start + i]
+    for w in range(many):
+        for i in range(moved):
+            words[w, border + i] = spare_words[w, start + i]
+    return border  # type: ignore[return-value]  # Numba's int64
 
 
 @scalar_kernel
