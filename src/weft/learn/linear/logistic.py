@@ -18,7 +18,7 @@ from weft.learn.solvers.choice import ALIASES, OPEN, Choice, ProblemShape, choos
 from weft.learn.solvers.history import History
 from weft.learn.solvers.losses import Logistic, Loss, Multinomial
 from weft.learn.solvers.solution import FitResult, Solution
-from weft.learn.tables.tables import at_hand, table_of
+from weft.learn.tables.tables import SparseTable, at_hand, table_of
 from weft.learn.threads import ThreadTeam, thread_count, thread_team
 from weft.learn.workers.group import current_workers, total_rows
 from weft.learn.workers.joint_fit import joint_fit, solving
@@ -195,6 +195,7 @@ class LogisticRegression(LinearClassifier):
             l1=task.l1,
             l2=task.l2,
             at_hand=at_hand(table),
+            groups=len(table.one_hot) if isinstance(table, SparseTable) else 0,
         )
         choice = choose(shape, self.solver, dual=self.dual)
         asked = self.dual or ALIASES.get(self.solver) == "dual"

@@ -9,6 +9,7 @@ from weft.learn.solvers.smooth import SmoothPlan
 FULL = 1000  # unknowns up to which a whole Hessian is cheap beside passes over the data
 FEW_ROWS = 1500  # rows of a wide table up to which the matrix of their products is
 SMALL_WORK = 2_000_000_000  # multiplications that take less time than a few passes over a large table
+FEW_CODES = 2  # rows for each one-hot column from which codes are solved by passes
 WIDE = 256  # columns below which the Hessian of the columns is cheap, however few rows there are
 
 # scikit-learn's names of solvers, each with the nearest solver here; the names in OPEN mean "auto".
@@ -35,6 +36,7 @@ class ProblemShape:
     l1: float = 0.0
     l2: float = 1.0
     at_hand: bool = False  # all rows are in this process's memory
+    groups: int = 0  # groups of columns that are one-hot codes of a category
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def choose(shape: ProblemShape, asked: str = "auto", *, dual: bool = False) -> C
     plan = smooth_plan(shape, wanted)
     if wanted in (None, "coordinate"):
         wide = plan.curvature == "diagonal" if shape.sparse else _long_rows(shape)
-        dual = wide and shape.outputs == 1 and shape.l2 > 0
+        dual = wide and shape.outputs == 1 and shape.l2 > 0 and not _tall_codes(shape)
         wanted = "dual" if dual else "lbfgs" if plan.curvature == "diagonal" else "newton"
     return Choice(wanted, plan)
 
@@ -85,6 +87,14 @@ def _long_rows(shape: ProblemShape) -> bool:
     Where their products cost little, Newton's method on those gives more digits.
     """
     return _in_rows(shape) and shape.rows**2 * shape.columns > SMALL_WORK
+
+
+def _tall_codes(shape: ProblemShape) -> bool:
+    """Return whether a table is one-hot codes with many rows for each: their products are nearly a diagonal.
+
+    Then ten passes with that diagonal do what takes an ascent twenty epochs or more, each as long as two passes.
+    """
+    return shape.groups > 1 and shape.rows >= FEW_CODES * shape.columns
 
 
 def _sample_rows(side: int, rows: int) -> int:

@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from weft.learn.solvers.losses import Loss, Multinomial
-from weft.learn.tables.tables import DenseTable, MappedTable, Table, explain_sums
+from weft.learn.tables.tables import DenseTable, MappedTable, SparseTable, Table, explain_sums
 from weft.learn.threads import ThreadTeam, add_up
 from weft.learn.workers.group import sum_over_workers
 
@@ -51,6 +52,25 @@ class Problem:
         if not np.isfinite(products).all():
             explain_sums(self.table)
         return products
+
+    @cached_property
+    def flat(self) -> Any:
+        """Directions in which no margin changes, (unknowns of an output, directions); None where none are known.
+
+        A coefficient more for all columns of one one-hot group, and less for those of another or for the intercept,
+        is such a direction. There only penalties tell points apart.
+        """
+        groups = self.table.one_hot if isinstance(self.table, SparseTable) and self.l2 > 0 else []
+        if len(groups) < 2 - self.intercept:
+            return None
+        side = self.table.columns + self.intercept
+        moves = sparse.lil_array((len(groups), side))
+        for row, group in enumerate(groups):
+            moves[row, group.start : group.stop] = 1 / group.value
+        if self.intercept:
+            moves[:, side - 1] = -1
+            return moves.T.tocsr()
+        return (moves[1:] - moves[[0] * (len(groups) - 1)]).T.tocsr()
 
     def null_value(self) -> float:
         """Return the objective at zero, over all workers."""

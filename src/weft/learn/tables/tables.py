@@ -7,6 +7,7 @@ coefficients are in the table's own type; sums over rows are added up in float64
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NoReturn, Protocol
 
@@ -15,6 +16,7 @@ from scipy import sparse
 
 from weft.learn.tables.finite import check_finite
 from weft.learn.tables.mapped import Mapped, Window, map_of
+from weft.learn.tables.one_hot import OneHotGroup, one_hot_groups
 from weft.learn.workers.group import current_workers, sum_over_workers
 from weft.learn.workers.joint_fit import checking
 
@@ -194,6 +196,11 @@ class SparseTable:
 
     def take(self, rows: Array) -> SparseTable:
         return SparseTable(self.values[rows])
+
+    @cached_property
+    def one_hot(self) -> list[OneHotGroup]:
+        """The groups of columns that are one-hot codes; none are looked for on disk, or among several workers' rows."""
+        return [] if self._windows or current_workers() is not None else one_hot_groups(self.values)
 
     def check_finite(self) -> None:
         check_finite(self.values)
