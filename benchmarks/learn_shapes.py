@@ -1,4 +1,4 @@
-"""weft.learn on tables of other shapes than those of learn.py: wide ones, many classes, text, one-hot columns.
+"""weft.learn on other tables than those of learn.py: wide ones, many classes, text, one-hot columns, awkward scales.
 
     python benchmarks/learn_shapes.py                               every task, one thread, gap 1e-5
     python benchmarks/learn_shapes.py --tasks wide,wide-ridge       some of them
@@ -94,6 +94,56 @@ def one_hot(rows: int, columns: int, *, intercept: bool) -> Task:
     )
 
 
+def imbalanced(rows: int, columns: int) -> Task:
+    """One row of 200 is of the second class."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((rows, columns), dtype=np.float32)
+    scores = X @ random.standard_normal(columns) / np.sqrt(columns)
+    y = (scores - 6.2 + random.logistic(size=rows) > 0).astype(np.int64)
+    runners = logistic_runners(intercept=True, tall=True, dense=True)
+    return Task("imbalanced", 2, X, y, lambda m: logistic_value(m, X, y), runners)
+
+
+def scaled(rows: int, columns: int) -> Task:
+    """Columns whose units differ by six powers of ten."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((rows, columns)) + random.standard_normal((rows, 1))
+    scores = X @ random.standard_normal(columns) / np.sqrt(columns)
+    X *= 10.0 ** random.uniform(-3, 3, columns)
+    y = (scores + random.logistic(size=rows) > 0).astype(np.int64)
+    runners = logistic_runners(intercept=True, tall=True, dense=True)
+    return Task("scaled", 2, X, y, lambda m: logistic_value(m, X, y), runners)
+
+
+def low_rank(rows: int, columns: int, rank: int) -> Task:
+    random = np.random.default_rng(0)
+    X = (random.standard_normal((rows, rank)) @ random.standard_normal((rank, columns))).astype(np.float32)
+    scores = X @ random.standard_normal(columns)
+    y = (2 * scores / scores.std() + random.logistic(size=rows) > 0).astype(np.int64)
+    runners = logistic_runners(intercept=True, tall=True, dense=True)
+    return Task("low-rank", 2, X, y, lambda m: logistic_value(m, X, y), runners)
+
+
+def pixels(rows: int) -> Task:
+    """Ten classes of pictures of 28 x 28, four fifths of whose pixels are dark."""
+    X, y = pixel_table(rows)
+    runners = [
+        Runner("weft", lambda tol: LogisticRegression(tol=tol, n_jobs=1, random_state=0)),
+        Runner("sklearn lbfgs", lambda tol: SkLogistic(solver="lbfgs", tol=tol, max_iter=10_000)),
+        Runner("sklearn newton-cg", lambda tol: SkLogistic(solver="newton-cg", tol=tol, max_iter=10_000)),
+    ]
+    return Task("pixels", 2, X, y, lambda m: classes_value(m, X, y), runners)
+
+
+def pixel_table(rows: int) -> tuple[Array, Array]:
+    random = np.random.default_rng(0)
+    y = random.integers(0, 10, rows)
+    coarse = random.standard_normal((10, 3, 7, 7))  # each class has three ways of being drawn
+    shapes = coarse.repeat(4, axis=2).repeat(4, axis=3).reshape(10, 3, 784)
+    X = shapes[y, random.integers(0, 3, rows)] + 1.5 * random.standard_normal((rows, 784))
+    return np.clip(X - 1.2, 0, 2).astype(np.float32) / 2, y
+
+
 def wide_scores(rows: int, columns: int) -> tuple[Array, Array]:
     random = np.random.default_rng(0)
     X = random.standard_normal((rows, columns), dtype=np.float32)
@@ -139,7 +189,7 @@ def one_hot_table(rows: int, columns: int, per_row: int = 12) -> tuple[Any, Arra
     return X, (scores - 1 + random.logistic(size=rows) > 0).astype(np.int64)
 
 
-def logistic_runners(*, intercept: bool, tall: bool) -> list[Runner]:
+def logistic_runners(*, intercept: bool, tall: bool, dense: bool = False) -> list[Runner]:
     def ours(tol: float) -> Any:
         return LogisticRegression(tol=tol, fit_intercept=intercept, n_jobs=1, random_state=0)
 
@@ -149,6 +199,8 @@ def logistic_runners(*, intercept: bool, tall: bool) -> list[Runner]:
     runners = [Runner("weft", ours), Runner("sklearn lbfgs", theirs("lbfgs"))]
     if tall:
         runners.append(Runner("sklearn newton-cg", theirs("newton-cg")))
+    if dense:
+        runners.append(Runner("sklearn newton-cholesky", theirs("newton-cholesky")))
     if not intercept:  # theirs would be penalised
         runners.append(
             Runner(
@@ -195,6 +247,10 @@ TASKS: dict[str, Callable[[], Task]] = {
     "wide-ridge": lambda: wide_ridge(2_000, 50_000),
     "classes": lambda: many_classes(200_000, 64, 10),
     "text-l1": lambda: text_l1(100_000, 50_000),
+    "imbalanced": lambda: imbalanced(400_000, 40),
+    "scaled": lambda: scaled(200_000, 50),
+    "low-rank": lambda: low_rank(200_000, 200, 20),
+    "pixels": lambda: pixels(20_000),
     "one-hot": lambda: one_hot(600_000, 20_000, intercept=False),
     "one-hot-intercept": lambda: one_hot(600_000, 20_000, intercept=True),
 }

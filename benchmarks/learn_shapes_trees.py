@@ -1,4 +1,4 @@
-"""Boosting on tables of other shapes than that of learn_trees.py: sparse ones, many categories, regression.
+"""Boosting on other tables than that of learn_trees.py: sparse ones, many categories, many classes, missing values.
 
     python benchmarks/learn_shapes_trees.py                               every task, one thread, CPU seconds
     python benchmarks/learn_shapes_trees.py --tasks sparse-boosting       some of them
@@ -46,6 +46,7 @@ class ShapeTask:
     quality: Callable[[Any, Any, Array], float]
     measure: str
     runners: dict[str, Callable[[], Any]]
+    fit: Callable[[Any, Any, Array], Any] = lambda model, X, y: model.fit(X, y)
 
 
 def sparse_boosting() -> ShapeTask:
@@ -113,6 +114,96 @@ def regression() -> ShapeTask:
         "weft": lambda: GradientBoostingRegressor(max_depth=6, n_jobs=1, random_state=0)
     } | rivals("Regressor", depth=6)
     return ShapeTask("regression", 2, X, y, 300_000, root_error, "RMSE", runners)
+
+
+def mixed_table(rows: int, columns: int = 30) -> tuple[Array, Array]:
+    """Half of the columns matter, some of them together; the target is a number."""
+    random = np.random.default_rng(5)
+    X = random.standard_normal((rows, columns), dtype=np.float32)
+    y = X[:, 0] * X[:, 1] + np.sin(2 * X[:, 2]) + X[:, 3] * (X[:, 4] > 0) + 0.3 * X[:, 5:15].sum(axis=1)
+    return X, y + random.logistic(size=rows)
+
+
+def missing() -> ShapeTask:
+    """A fifth of the values are missing, more often where they are large."""
+    X, y = mixed_table(240_000)
+    X[np.random.default_rng(6).random(X.shape) < 0.3 / (1 + np.exp(-X))] = np.nan
+    runners = ours_and_theirs("Classifier")
+    return ShapeTask("missing", 2, X, (y > 0).astype(int), 200_000, area, "AUC", runners)
+
+
+def weighted() -> ShapeTask:
+    X, y = mixed_table(240_000)
+    weights = np.random.default_rng(6).exponential(size=200_000)
+    return ShapeTask(
+        "weights",
+        2,
+        X,
+        (y > 0).astype(int),
+        200_000,
+        area,
+        "AUC",
+        ours_and_theirs("Classifier"),
+        lambda model, X, y: model.fit(X, y, sample_weight=weights[: len(y)]),
+    )
+
+
+def thirty_classes() -> ShapeTask:
+    X, y = mixed_table(60_000)
+    edges = np.quantile(y, np.linspace(0, 1, 31)[1:-1])
+    runners = ours_and_theirs("Classifier", n_estimators=30)
+    return ShapeTask(
+        "classes-30", 2, X, np.digitize(y, edges), 50_000, negative_log_loss_of_all, "log-loss", runners
+    )
+
+
+def subsampling() -> ShapeTask:
+    """Half of the rows in each round."""
+    X, y = mixed_table(240_000)
+    runners = ours_and_theirs("Classifier", subsample=0.5)
+    return ShapeTask("subsampling", 2, X, (y > 0).astype(int), 200_000, area, "AUC", runners)
+
+
+def stopping() -> ShapeTask:
+    """Up to 500 rounds, until ten of them have not helped on a tenth of the rows."""
+    X, y = mixed_table(240_000)
+    runners = ours_and_theirs("Classifier", n_estimators=500, learning_rate=0.3)
+
+    def fit(model: Any, X: Array, y: Array) -> Any:
+        inside, held = slice(len(y) // 10, None), slice(0, len(y) // 10)
+        kind = type(model).__module__.partition(".")[0]
+        if kind == "weft":
+            model.set_params(n_iter_no_change=10, tol=0.0)
+            return model.fit(X[inside], y[inside], X_val=X[held], y_val=y[held])
+        if kind == "xgboost":
+            model.set_params(early_stopping_rounds=10)
+            return model.fit(X[inside], y[inside], eval_set=[(X[held], y[held])], verbose=False)
+        from lightgbm import early_stopping
+
+        return model.fit(
+            X[inside],
+            y[inside],
+            eval_set=[(X[held], y[held])],
+            callbacks=[early_stopping(10, verbose=False)],
+        )
+
+    return ShapeTask("stopping", 2, X, (y > 0).astype(int), 200_000, area, "AUC", runners, fit)
+
+
+def ours_and_theirs(kind: str, **options: Any) -> dict[str, Callable[[], Any]]:
+    """Return everyone with trees of depth 6 and the same options; those of LightGBM have its names."""
+    make: Any = GradientBoostingClassifier if kind == "Classifier" else GradientBoostingRegressor
+
+    def with_options(theirs: Any) -> Any:
+        more = {"subsample_freq": 1} if "LGBM" in type(theirs).__name__ and "subsample" in options else {}
+        return theirs.set_params(**options, **more)
+
+    runners: dict[str, Callable[[], Any]] = {
+        "weft": lambda: make(max_depth=6, n_jobs=1, random_state=0, **options)
+    }
+    for name, rival in rivals(kind, depth=6).items():
+        runners[name] = lambda rival=rival: with_options(rival())  # type: ignore[misc]
+    return runners
 
 
 def rivals(kind: str, depth: int) -> dict[str, Callable[[], Any]]:
@@ -190,6 +281,10 @@ def negative_log_loss(model: Any, X: Any, y: Array) -> float:
     return float(log_loss(y, model.predict_proba(X)[:, 1]))
 
 
+def negative_log_loss_of_all(model: Any, X: Any, y: Array) -> float:
+    return float(log_loss(y, model.predict_proba(X)))
+
+
 def root_error(model: Any, X: Any, y: Array) -> float:
     return float(np.sqrt(np.mean((model.predict(X) - y) ** 2)))
 
@@ -197,13 +292,13 @@ def root_error(model: Any, X: Any, y: Array) -> float:
 def measure(task: ShapeTask, repeats: int) -> float:
     """Print the table of one task; returns how many times faster than the best rival ours is."""
     X, y, rest = task.X[: task.train], task.y[: task.train], slice(task.train, None)
-    task.runners["weft"]().fit(X[:5_000], y[:5_000])  # compiles, or loads what was compiled
+    task.fit(task.runners["weft"](), X[:5_000], y[:5_000])  # compiles, or loads what was compiled
     best = dict.fromkeys(task.runners, np.inf)
     quality = dict.fromkeys(task.runners, 0.0)
     for _ in range(repeats):
         for name, make in task.runners.items():
             began = time.process_time()
-            model = make().fit(X, y)
+            model = task.fit(make(), X, y)
             best[name] = min(best[name], time.process_time() - began)
             quality[name] = task.quality(model, task.X[rest], task.y[rest])
     ratio = min(s for name, s in best.items() if not name.startswith("weft")) / best["weft"]
@@ -221,6 +316,11 @@ TASKS: dict[str, Callable[[], ShapeTask]] = {
     "sparse-counts": sparse_counts,
     "categories": many_categories,
     "regression": regression,
+    "missing": missing,
+    "weights": weighted,
+    "classes-30": thirty_classes,
+    "subsampling": subsampling,
+    "stopping": stopping,
 }
 
 

@@ -30,7 +30,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from weft.learn import DecisionTreeClassifier, GradientBoostingClassifier, RandomForestClassifier
 
 Array = np.ndarray[Any, Any]
-NAMES = ("tree8", "tree16", "boosting", "forest")
+NAMES = ("tree8", "tree10", "tree12", "tree16", "boosting", "forest")
 
 
 @dataclass
@@ -69,7 +69,7 @@ def tree_task(depth: int, rows: int, threads: int, slow: bool) -> TreeTask:
         runners.append(Runner("XGBoost, one tree", lambda: xgboost(1, depth, threads, 1.0)))
     if slow:
         runners.append(Runner("scikit-learn exact", lambda: tree.DecisionTreeClassifier(max_depth=depth)))
-    return TreeTask(f"tree{depth}", 4 if depth == 8 else 2.5, rows, runners)
+    return TreeTask(f"tree{depth}", {8: 4, 16: 2.5}.get(depth, 2), rows, runners)
 
 
 def boosting_task(rows: int, threads: int) -> TreeTask:
@@ -150,11 +150,13 @@ def measure_trees(
     rows = int(500_000 * scale)
     made = {
         "tree8": lambda: tree_task(8, rows, threads, slow),
+        "tree10": lambda: tree_task(10, rows, threads, slow),
+        "tree12": lambda: tree_task(12, rows, threads, slow),
         "tree16": lambda: tree_task(16, rows, threads, slow),
         "boosting": lambda: boosting_task(rows, threads),
         "forest": lambda: forest_task(rows // 5, threads),
     }
-    claimed = {"tree8": "tree-8", "tree16": "tree-16", "boosting": "boosting", "forest": "forest"}
+    claimed = {name: name.replace("tree", "tree-") for name in NAMES}
     measured = {}
     for name in names:
         task = made[name]()
