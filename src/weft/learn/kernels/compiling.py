@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from weft.errors import UsageError
 from weft.files import cache_folder
@@ -85,13 +85,11 @@ def _compiled(function: F, fastmath: set[str]) -> F:
 
 
 Recorder = Callable[[str, Any, Any], None]
-_recorder: Recorder | None = None
 
 
 def record_compiled(recorder: Recorder) -> None:
     """Hand over (kernel, signature, compiled code) of all that this process compiles, and use nothing made ahead."""
-    global _recorder
-    _recorder = recorder
+    _SharedCache.recorder = recorder
 
 
 def is_worth_it(compiled: Any, *args: Any, saved: float, cost: float) -> bool:
@@ -99,7 +97,7 @@ def is_worth_it(compiled: Any, *args: Any, saved: float, cost: float) -> bool:
 
     What earlier calls would have saved counts, too: all in all, going without costs no more than compiling does.
     """
-    if _recorder is not None or not isinstance(getattr(compiled, "_cache", None), _SharedCache):
+    if _SharedCache.recorder is not None or not isinstance(getattr(compiled, "_cache", None), _SharedCache):
         return True
     types = tuple(map(compiled.typeof_pyval, args))
     return types in compiled.overloads or compiled._cache.lost(types, compiled.targetctx, saved) > cost
@@ -111,6 +109,8 @@ class _SharedCache:
     What the package brings along, compiled ahead, is taken where this machine has compiled nothing itself.
     """
 
+    recorder: ClassVar[Recorder | None] = None  # of all that this process compiles
+
     def __init__(self, cache: Any, name: str, lock: Path) -> None:
         self._cache, self._name, self._lock = cache, name, lock
         self.turn = ExitStack()
@@ -121,7 +121,7 @@ class _SharedCache:
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         found = self._cache.load_overload(signature, context)
-        if found is None and _recorder is None:
+        if found is None and _SharedCache.recorder is None:
             found = ahead.load(self._name, signature, context, fingerprint())
         if found is None:
             with suppress(OSError):  # a folder without locks: each compiles for itself
@@ -141,8 +141,8 @@ class _SharedCache:
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         self._cache.save_overload(signature, compiled)
-        if _recorder is not None:
-            _recorder(self._name, signature, compiled)
+        if _SharedCache.recorder is not None:
+            _SharedCache.recorder(self._name, signature, compiled)
 
 
 def _one_process_at_a_time(compiled: Any) -> None:
