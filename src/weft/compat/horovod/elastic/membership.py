@@ -43,15 +43,10 @@ class MembershipNews:
 
 def elastic_places(environ: Mapping[str, str]) -> ElasticPlaces | None:
     """Return the places of a worker of `weft run --elastic`; None for any other process."""
-    if not _ours:
-        given = inherited(environ)
-        if given is None:
-            return None
-        _ours.append(ElasticPlaces(AgentLink(given[0]), Beat.at(given[1])))
-    return _ours[0]
-
-
-_ours: list[ElasticPlaces] = []  # those of this process, once they were asked for
+    given = inherited(environ)
+    if given is None:
+        return None
+    return ElasticPlaces(AgentLink(given[0]), Beat.at(given[1]))
 
 
 class ElasticPlaces:

@@ -77,24 +77,31 @@ class SamplerStateHandler(StateHandler):
 
 
 HandlerRegistry = list[tuple[type[Any], Callable[[Any], StateHandler]]]
-_registries: list[HandlerRegistry] = [
-    [
-        (torch.nn.Module, ModelStateHandler),
-        (torch.optim.Optimizer, OptimizerStateHandler),
-        (torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler),
-        (ElasticSampler, SamplerStateHandler),
-    ]
-]  # the last one counts
+
+
+class HandledKinds:
+    """The kinds of objects that states handle by themselves."""
+
+    def __init__(self) -> None:
+        self.registry: HandlerRegistry = [
+            (torch.nn.Module, ModelStateHandler),
+            (torch.optim.Optimizer, OptimizerStateHandler),
+            (torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler),
+            (ElasticSampler, SamplerStateHandler),
+        ]
+
+
+_kinds = HandledKinds()
 
 
 def get_handler_registry() -> HandlerRegistry:
     """Return the kinds of objects that states handle by themselves, and what handles them; the first kind wins."""
-    return _registries[-1]
+    return _kinds.registry
 
 
 def set_handler_registry(registry: HandlerRegistry) -> None:
     """Have states handle other kinds of objects."""
-    _registries[:] = [registry]
+    _kinds.registry = registry
 
 
 def _handler(value: Any) -> StateHandler | None:
