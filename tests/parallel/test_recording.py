@@ -202,6 +202,31 @@ def test_a_script_is_recorded_and_ended(tmp_path: Path, monkeypatch: pytest.Monk
         record_script("short.py")
 
 
+APPLYING = """
+import torch, weft, weft.parallel
+weft.init()
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+optimizer = torch.optim.Adam(model.parameters())
+rows = torch.randn(4, 8)
+model, optimizer = weft.parallel.apply(model, optimizer, plan={plan}, batch=[rows], passes=2)
+while True:
+    for number in range(2):
+        with weft.parallel.micro_batch(model, last=number == 1):
+            model(rows).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("plan", ["'auto'", "'not-there-yet.json'"])
+def test_a_script_that_applies_its_plan_is_recorded_without_one(
+    plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(APPLYING.format(plan=plan))
+    record = record_script("train.py")
+    assert (record.name, record.passes, len(record.layers)) == ("train", 2, 2)
+
+
 SHARING = """
 import os, torch, weft
 weft.init()

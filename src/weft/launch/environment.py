@@ -14,6 +14,7 @@ from weft.topology.placement import Placement
 
 Variables = tuple[tuple[str, str], ...]
 PLAN_VARIABLE = "WEFT_PLAN"  # a plan file's text, compressed: the file is on this machine alone
+RECORDING_VARIABLE = "WEFT_RECORDING"  # set while a script is recorded for a plan
 
 
 def common_variables(

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from weft.errors import UsageError
+from weft.launch.environment import RECORDING_VARIABLE
 from weft.parallel.applying import groups
 from weft.parallel.applying.checks import can_shard, check_ready, check_shards
 from weft.parallel.applying.comparing import StepTimer
@@ -39,9 +40,12 @@ def apply(
     `plan` is a plan file, a plan, a way, or `"auto"`: the plan of `weft run --plan`, or one made here from a step over
     `batch` (what the model is called with: arguments, a mapping of those with names, or a tensor) and `loss` of what it
     returns (its own `loss`, or a mean), and from collectives measured now. Parameters and buffers become rank 0's
-    everywhere.
+    everywhere. While `weft plan` records the script, the model stays as it is: the record is what plans are made from.
     """
     check_ready(model, optimizer)
+    if RECORDING_VARIABLE in os.environ:
+        setattr(model, ATTRIBUTE, Way())
+        return model, optimizer
     found = _plan(model, optimizer, plan, batch, passes, loss)
     way = found.way if isinstance(found, ParallelPlan) else found
     if isinstance(found, ParallelPlan) and plan != "auto":

@@ -15,6 +15,7 @@ from weft.errors import UsageError
 from weft.launch import run as launch
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
+from weft.launch.environment import RECORDING_VARIABLE
 from weft.parallel.prediction.step import RecordedStep
 from weft.topology.hostlist import HostEntry
 
@@ -34,6 +35,7 @@ def recording_launch(
         command=Command("module", "weft.parallel.recording.script", (script, *arguments)),
         hosts=(replace(host, workers=workers),) if host is not None else (),
         workers=workers if host is None else None,
+        env=((RECORDING_VARIABLE, "1"),),
         skip_checks=True,
     )
 
