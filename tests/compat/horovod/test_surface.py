@@ -66,6 +66,44 @@ def test_a_script_runs_under_srun(horovod_runs: HorovodRuns) -> None:
     assert all("sum 3" in text for text in told), told
 
 
+FORKING = """
+import os, sys
+import horovod.torch as hvd, torch
+hvd.init()
+child = os.fork()
+if child == 0:  # a loader of data, say, that ends as any process does
+    assert (hvd.rank(), hvd.is_initialized()) == (int(os.environ["RANK"]), False)
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+print("sum", int(hvd.allreduce(torch.tensor(hvd.rank() + 1), op=hvd.Sum)), flush=True)
+"""
+ALONE_IN_A_FORK = """
+import os, sys
+import horovod.torch as hvd, torch
+hvd.init()
+child = os.fork()
+hvd.init()
+assert int(hvd.allreduce(torch.tensor(3), op=hvd.Sum)) == 3
+hvd.shutdown()
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    print("both are done", flush=True)
+"""
+
+
+def test_a_fork_leaves_the_world_of_its_parent_alone(horovod_runs: HorovodRuns) -> None:
+    horovod_runs.shell.script(FORKING, "forking.py")
+    told = horovod_runs.passes("run", "-n", "2", "forking.py")
+    assert told.count("sum 3") == 2
+
+
+def test_a_fork_may_have_a_world_of_its_own(horovod_runs: HorovodRuns) -> None:
+    horovod_runs.shell.script(ALONE_IN_A_FORK, "alone.py")
+    done = horovod_runs.python("alone.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "both are done" in done.stdout
+
+
 @pytest.mark.mpi
 def test_a_script_runs_under_plain_mpirun(horovod_runs: HorovodRuns) -> None:
     horovod_runs.shell.script(SUM, "sum.py")

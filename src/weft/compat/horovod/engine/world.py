@@ -47,6 +47,7 @@ class HorovodWorld:
     def __init__(self) -> None:
         self.handles = HandleTable()
         self._engine: HorovodEngine | None = None
+        self._of_parent: HorovodEngine | None = None  # of the process that this one is a fork of
         self._place: WorldPlace | None = None
         self._cross: CrossPlace | None = None
         self._places: Places | None = None
@@ -145,6 +146,14 @@ class HorovodWorld:
         self._place = self._cross = None
         if self._places is not None:
             self._places.left()
+
+    def forked(self) -> None:
+        """Leave the engine to the process that was forked; this one still knows who that is, as loaders of data ask."""
+        self._of_parent = self._engine  # kept: to free it would close what both processes share
+        self._engine = self._places = None
+        self._sets = []
+        self.handles = HandleTable()
+        global_process_set.attach(None, None)
 
     # -- who we are -----------------------------------------------------------------------------------
 
@@ -325,3 +334,5 @@ def _sets_given(process_sets: Any) -> tuple[list[ProcessSet], bool]:
 
 
 world = HorovodWorld()
+# A child has none of its parent's threads, and would end the world of all at its exit.
+os.register_at_fork(after_in_child=world.forked)
