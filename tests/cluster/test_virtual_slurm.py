@@ -33,9 +33,9 @@ def test_sbatch_waits_for_its_job(slurm: Slurm, tmp_path: Path) -> None:
 def test_a_cancelled_job_leaves_no_process(slurm: Slurm) -> None:
     def sleepers() -> int:
         found = [line for node in slurm.nodes for _, line in slurm.cluster.processes(node)]
-        return sum(line[0].endswith("sleep") and line[1:] == ["45"] for line in found if line)
+        return sum(line[0].endswith("sleep") and line[1:] == ["300"] for line in found if line)
 
-    with slurm.popen(["srun", "-N2", "-n2", "--job-name=sleeper", "sleep", "45"]) as job:
+    with slurm.popen(["srun", "-N2", "-n2", "--job-name=sleeper", "sleep", "300"]) as job:
         wait_until(lambda: sleepers() == 2 or job.poll() is not None, "two tasks", timeout_s=60)
         assert job.poll() is None
         slurm.run(["scancel", "--name=sleeper"])
