@@ -112,6 +112,8 @@ class RunFollower:
                     if ended_at is None or pieces != self._log_pieces:  # there may be much left to read
                         ended_at, pieces = time.monotonic(), self._log_pieces
                     if self._is_settled(why, ended, time.monotonic() - ended_at, pods):
+                        if why is not None:  # another pod may have failed of which the watch has not told
+                            pods = pods | self._listed_pods()
                         return self._outcome(ended or _job_failed(why or ""), time.monotonic() - began, pods)
                 else:
                     ended_at = None
