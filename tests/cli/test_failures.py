@@ -38,7 +38,8 @@ from weft.errors import RunError, UsageError
             "the package ml_dtypes, got none; install it: pip",
         ),
         (ModuleNotFoundError("no", name="lightkube"), 2, "pip install 'weft[kubernetes]'"),
-        (ModuleNotFoundError("no", name="cv2"), 2, "pip install 'weft[serve]'"),
+        (ModuleNotFoundError("no", name="prometheus_client"), 2, "pip install 'weft[serve]'"),
+        (ModuleNotFoundError("no", name="cv2"), 2, "install it: pip install 'weft["),
     ],
 )
 def test_an_error_in_words(error: BaseException, code: int, said: str) -> None:
