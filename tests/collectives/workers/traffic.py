@@ -259,13 +259,14 @@ def aborted(_: Group) -> list[Any]:
     """A thread that waits for the others is let go, and they for it."""
     group = dist.new_group(timeout=timedelta(seconds=30))
     told: list[Any] = []
+    values = torch.ones(10_000_000)  # more than the shared memory holds: nobody ends without the other
     if rank == 0:
-        work = dist.all_reduce(torch.ones(5), group=group, async_op=True)
+        work = dist.all_reduce(values, group=group, async_op=True)
         assert work is not None
         group.abort()
     dist.barrier(group=contract.gloo)
     try:
-        work.wait() if rank == 0 else dist.all_reduce(torch.ones(5), group=group)
+        work.wait() if rank == 0 else dist.all_reduce(values, group=group)
     except RuntimeError as error:
         told.append("given up" in str(error) or "gave up" in str(error) or "aborted" in str(error))
     dist.destroy_process_group(group)
