@@ -187,7 +187,8 @@ def test_fits_end_at_the_deadline(family: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("family", ["boosting", "lightgbm"])
-def test_a_boosting_ends_where_a_column_tells_all(family: str) -> None:
+def test_a_boosting_ends_where_a_column_tells_all(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_family(family, monkeypatch)
     rows = np.random.default_rng(0).normal(size=(400, 2))
     for task, target in ((CLASSES, (rows[:, 0] > 0).astype(int)), (NUMBERS, np.sign(rows[:, 0]) * 1e6)):
         judges = Judges(rows[:100], target[:100])
