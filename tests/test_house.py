@@ -12,6 +12,9 @@ MAY_WRITE = {
 WRITES = "writes to os.environ"
 
 
+pytestmark = pytest.mark.xdist_group("house")  # one process makes what they share
+
+
 @pytest.fixture(scope="module")
 def counts() -> dict[str, house.Count]:
     """Every count by its name; parsing the package takes seconds, which collecting must not take."""

@@ -32,6 +32,9 @@ from weft.errors import ModelError, UsageError
 QUICK: dict[str, Any] = {"trials": 4, "models": ("linear", "boosting", "forest", "network")}
 
 
+pytestmark = pytest.mark.xdist_group("auto-runs")  # one process makes what they share
+
+
 @pytest.fixture(scope="module")
 def found() -> AutoModel:
     return weft.auto.fit(mixed_columns(600), "y", minutes=5, fairness="city", **QUICK)

@@ -53,6 +53,7 @@ def test_models_as_users_bring_them_train_as_one_process_does(shell: Shell) -> N
     assert done.stdout.count("refused:") == 4
 
 
+@pytest.mark.long
 def test_every_way_goes_on_from_a_checkpoint(shell: Shell) -> None:
     worker = str(WORKERS / "checkpoints.py")
     done = shell.weft("run", "-n", "3", worker, str(shell.folder / "kept"), timeout=250)

@@ -142,6 +142,7 @@ def test_a_detector_is_judged_on_the_pixels_that_it_will_be_shown(
         assert best.confidence == pytest.approx(truth.scores[place], abs=TOLERANCE)
 
 
+@pytest.mark.long
 def test_outlines_that_are_served_are_those_of_python(version: DatasetVersion, tmp_path: Path) -> None:
     built("segmentation", version, tmp_path / "model")
     assert read_card(tmp_path / "model" / "model.onnx").overlap == OVERLAP

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from tests.launch.engines.kubernetes.conftest import ClusterShell
 
 WORKERS = Path(__file__).parents[4] / "testing" / "elastic" / "workers"
@@ -54,6 +55,7 @@ def test_pods_are_lost_added_and_taken_away_and_no_sample_is(on_cluster: Cluster
     assert cluster.objects("jobs") == []
 
 
+@pytest.mark.long
 def test_a_run_goes_on_when_its_first_pod_is_lost(on_cluster: ClusterShell) -> None:
     """It is killed, then drained; the API server restarts meanwhile. The workers of the other pods never stop."""
     cluster, here = on_cluster.cluster, on_cluster.shell.folder
