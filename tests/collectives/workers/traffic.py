@@ -364,7 +364,7 @@ def open_files() -> list[str]:
 
 
 def settled(condition: Any) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
     return bool(condition())
