@@ -11,8 +11,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# A test needs four tenths of a core, and waits for the rest of its time: more at once than there are cores.
-JOBS ?= 5
+# A test needs half a core, and waits for the rest of its time: twice as many at once as there are cores.
+JOBS ?= 4
 # loadgroup: tests that share a fixture which takes seconds to make run in one process.
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadgroup --slowest=build/slowest.txt
 QUICK := smoke or not (cluster or slurm or mpi or checks or clients or long)
