@@ -8,6 +8,7 @@ from pathlib import Path
 
 import horovod.torch as hvd
 import torch
+from checks import CHECKS, check, raises, same
 from horovod.common.elastic import ObjectState
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.runner.elastic.worker import HostUpdateResult
@@ -16,26 +17,6 @@ from torch import nn
 
 os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
 SCRATCH = Path(sys.argv[1])
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def raises(kind, call, text=""):
-    try:
-        call()
-    except kind as error:
-        if text in str(error):
-            return error
-        raise AssertionError(f"{error!r} must say {text!r}") from error
-    raise AssertionError(f"{kind.__name__} must be raised")
-
-
-def same(tensor, expected):
-    torch.testing.assert_close(tensor, torch.as_tensor(expected, dtype=tensor.dtype))
 
 
 @check

@@ -13,32 +13,13 @@ from pathlib import Path
 import horovod
 import horovod.torch as hvd
 import torch
+from checks import CHECKS, check, raises, same
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import get_process_set_ids_and_ranks
 from torch import nn
 
 os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
 SCRATCH = Path(sys.argv[1])
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def raises(kind, call, text=""):
-    try:
-        call()
-    except kind as error:
-        if text in str(error):
-            return error
-        raise AssertionError(f"{error!r} must say {text!r}") from error
-    raise AssertionError(f"{kind.__name__} must be raised")
-
-
-def same(tensor, expected, **close):
-    torch.testing.assert_close(tensor, torch.as_tensor(expected, dtype=tensor.dtype), **close)
 
 
 def mine(*shape, dtype=torch.float32):
