@@ -197,6 +197,44 @@ print(json.dumps(seen))
 """
 
 
+SEARCHES = """
+import json, mlflow
+client = mlflow.MlflowClient()
+for name in ("cats and dogs", "digits"):
+    client.create_registered_model(name, tags={"team": "blue"} if name == "digits" else {})
+for _ in range(3):
+    client.create_model_version("digits", "/somewhere")
+names = lambda wanted, **more: [one.name for one in client.search_registered_models(wanted, **more)]
+versions = lambda wanted, **more: [int(one.version) for one in client.search_model_versions(wanted, **more)]
+print(json.dumps({
+    "and_in_quotes": names("name = 'cats and dogs' AND name LIKE '%dogs'"),
+    "tag_is_another": names("tags.team != 'red'"),
+    "order": names(None, order_by=["creation_timestamp DESC", "name ASC"]),
+    "no_prompts": names("tags.`mlflow.prompt.is_prompt` = 'false'"),
+    "newer": versions("name = 'digits' AND version_number > 1"),
+    "quoted_number": versions("version_number = '3'"),
+    "oldest": versions(None, order_by=["version_number ASC"], max_results=1),
+    "page": versions("name = 'digits'", max_results=2),
+}))
+"""
+
+
+def test_registered_models_are_searched_as_mlflow_searches_them(
+    service: StoreService, users: Users, serve: Callable[[list[Any]], str], tmp_path: Path
+) -> None:
+    seen = run_client(serve(mlflow_routes(service, users)), tmp_path, SEARCHES, MLFLOW_TRACKING_TOKEN="ann")
+    assert seen == {
+        "and_in_quotes": ["cats and dogs"],
+        "tag_is_another": ["digits"],
+        "order": ["digits", "cats and dogs"],
+        "no_prompts": ["cats and dogs", "digits"],
+        "newer": [3, 2],
+        "quoted_number": [3],
+        "oldest": [1],
+        "page": [3, 2],
+    }
+
+
 def test_models_are_registered_staged_and_found(
     service: StoreService, users: Users, serve: Callable[[list[Any]], str], tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from weft.jobs.doors.access import DoorError
-from weft.jobs.doors.mlflow.filters import FilterComparison, Order
+from weft.jobs.doors.mlflow.memory_search import Searchable
 from weft.jobs.doors.mlflow.messages import LONGEST_EXPERIMENT, pairs
 from weft.jobs.store.data_tables import project
 from weft.jobs.store.events import now_ms
@@ -144,56 +143,12 @@ def set_tag(connection: sa.Connection, number: str, key: str, value: str) -> Non
     change(connection, number, tags=msgspec.json.encode(tags).decode())
 
 
-# -- search: experiments are few, so they are compared here and not by the database -----------------------------------
-
-
-def matches(experiment: Experiment, wanted: FilterComparison) -> bool:
-    """Return whether an experiment fulfils a condition."""
-    if wanted.kind == "tag":
-        found: Any = experiment.tags.get(wanted.key)
-    elif wanted.kind == "attribute":
-        found = _attribute(experiment, wanted.key)
-    else:
-        raise DoorError(
-            "bad", f"experiments must be searched by attributes or tags, got {wanted.kind}s; search runs"
-        )
-    return bool(_COMPARE[wanted.comparator](found, wanted.value))
-
-
-def _attribute(experiment: Experiment, key: str) -> Any:
-    names = {"creation_time": "created_ms", "last_update_time": "changed_ms", "experiment_id": "id"}
-    return getattr(experiment, names.get(key, key))
-
-
-def _like(text: str, pattern: str) -> bool:
-    parts = (".*" if sign == "%" else "." if sign == "_" else re.escape(sign) for sign in pattern)
-    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
-
-
-_COMPARE: Mapping[str, Any] = {
-    "=": lambda found, value: found is not None and found == value,
-    "!=": lambda found, value: found is not None and found != value,
-    "<": lambda found, value: found < value,
-    "<=": lambda found, value: found <= value,
-    ">": lambda found, value: found > value,
-    ">=": lambda found, value: found >= value,
-    "LIKE": lambda found, value: found is not None and _like(found, value),
-    "ILIKE": lambda found, value: found is not None and _like(found.lower(), value.lower()),
-    "IN": lambda found, value: found in value,
-    "NOT IN": lambda found, value: found not in value,
-    "IS NULL": lambda found, value: found is None,
-    "IS NOT NULL": lambda found, value: found is not None,
-}
-
-
-def in_order(experiments: list[Experiment], orders: tuple[Order, ...]) -> list[Experiment]:
-    """Return experiments sorted; those that changed last come first where nothing else is said."""
-    found = sorted(experiments, key=lambda experiment: (-experiment.changed_ms, -int(experiment.id)))
-    for order in reversed(orders):
-        if order.kind != "attribute":
-            raise DoorError(
-                "bad", f"experiments must be ordered by attributes, got {order.kind}; leave it out"
-            )
-        key = order.key
-        found.sort(key=lambda experiment: _attribute(experiment, key), reverse=not order.ascending)
-    return found
+def searchable(experiment: Experiment) -> Searchable[Experiment]:
+    """Return an experiment with what it can be found by."""
+    attributes = {
+        "name": experiment.name,
+        "experiment_id": experiment.id,
+        "creation_time": experiment.created_ms,
+        "last_update_time": experiment.changed_ms,
+    }
+    return Searchable(experiment, attributes, experiment.tags)

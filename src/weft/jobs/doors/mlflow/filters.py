@@ -59,7 +59,7 @@ class FilterError(UsageError):
 
 @dataclass(frozen=True)
 class Attributes:
-    """The attributes that may be compared: of runs, or of experiments."""
+    """The attributes that may be compared: of runs, experiments, registered models or their versions."""
 
     texts: frozenset[str]
     numbers: frozenset[str]
@@ -76,6 +76,9 @@ RUN_ATTRIBUTES = Attributes(
 EXPERIMENT_ATTRIBUTES = Attributes(
     frozenset({"name", "experiment_id"}), frozenset({"creation_time", "last_update_time"})
 )
+_CHANGED = frozenset({"creation_timestamp", "last_updated_timestamp"})
+MODEL_ATTRIBUTES = Attributes(frozenset({"name"}), _CHANGED)
+VERSION_ATTRIBUTES = Attributes(frozenset({"name", "run_id", "source_path"}), _CHANGED | {"version_number"})
 DATASET_ATTRIBUTES = frozenset({"name", "digest", "context"})
 
 
@@ -229,7 +232,7 @@ class _FilterReader:
         if comparator not in _COMPARATORS["number" if numeric else kind]:
             known = ", ".join(sorted(_COMPARATORS["number" if numeric else kind]))
             self.refuse(f"one of {known} after {key}")
-        return FilterComparison(kind, key, comparator, self._value(comparator, numeric))
+        return FilterComparison(kind, key, comparator, self._value(comparator, kind, numeric))
 
     def _comparator(self) -> str:
         token = self.take("a comparison")
@@ -244,16 +247,17 @@ class _FilterReader:
             return "IS NULL" if self.keyword("NULL", "NOT") == "NULL" else f"IS NOT {self.keyword('NULL')}"
         return word
 
-    def _value(self, comparator: str, numeric: bool) -> Value:
+    def _value(self, comparator: str, kind: Kind, numeric: bool) -> Value:
         if comparator.startswith("IS "):
             return None
         if comparator in ("IN", "NOT IN"):
             return self._list()
         token = self.take("a value")
         if numeric:
-            if token.kind != "number":
+            text = _unquoted(token)
+            if token.kind != "number" and not (kind == "attribute" and re.fullmatch(r"\d{1,20}", text)):
                 self.refuse("a number to compare with")
-            return float(token.text)
+            return float(text)
         if token.kind != "text":
             self.refuse("a value in quotes to compare with")
         return _unquoted(token)

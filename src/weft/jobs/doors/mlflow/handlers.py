@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from weft.jobs.doors.access import Caller, DoorError, DoorService, changeable_jo
 from weft.jobs.doors.mlflow import experiments, messages, records, runs
 from weft.jobs.doors.mlflow.artifacts import list_folder, safe_path
 from weft.jobs.doors.mlflow.filters import EXPERIMENT_ATTRIBUTES, parse_filter, parse_orders
+from weft.jobs.doors.mlflow.memory_search import count_of, in_order, offset_of, page_of, token_of
 from weft.jobs.doors.mlflow.queries import find_runs
 from weft.jobs.store.metrics import history, jobs_to_pack, pack_job
 from weft.jobs.store.tables import job
@@ -20,32 +20,6 @@ MOST_FOUND = 50_000  # runs of one page
 MOST_POINTS = 25_000  # of one page of a history
 VIEWS = ("ACTIVE_ONLY", "DELETED_ONLY", "ALL")
 T = TypeVar("T")
-
-
-def token_of(offset: int) -> str:
-    return base64.urlsafe_b64encode(str(offset).encode()).decode()
-
-
-def offset_of(token: str) -> int:
-    """Return where a page begins; a mark that is not ours is refused."""
-    if not token:
-        return 0
-    try:
-        offset = int(base64.urlsafe_b64decode(token.encode()))
-    except ValueError:
-        offset = -1
-    if not 0 <= offset < 2**62:
-        raise DoorError(
-            "bad", f"page_token must be the one of the page before, got {token[:40]!r}; begin anew"
-        )
-    return offset
-
-
-def count_of(given: int | str, most: int) -> int:
-    count = messages.whole(given, "max_results")
-    if not 0 < count <= most:
-        raise DoorError("bad", f"max_results must be 1 to {most}, got {count}; ask for pages")
-    return count
 
 
 class Tracking:
@@ -93,21 +67,21 @@ class Tracking:
     async def search_experiments(self, caller: Caller, asked: messages.SearchExperiments) -> dict[str, Any]:
         wanted = parse_filter(asked.filter, EXPERIMENT_ATTRIBUTES)
         orders = parse_orders(asked.order_by, EXPERIMENT_ATTRIBUTES)
-        count, offset = count_of(asked.max_results, MOST_FOUND), offset_of(asked.page_token)
+        count = count_of(asked.max_results, MOST_FOUND)
 
         def find(connection: sa.Connection) -> tuple[experiments.Experiment, ...]:
             experiments.complete(connection)
             return experiments.all_experiments(connection)
 
-        found = [
-            one
-            for one in await self._write(find)
+        changed_last_first = sorted(await self._write(find), key=lambda one: (-one.changed_ms, -int(one.id)))
+        shown = (
+            experiments.searchable(one)
+            for one in changed_last_first
             if _in_view(asked.view_type, one.deleted)
-            and all(experiments.matches(one, each) for each in wanted)
-        ]
-        page = experiments.in_order(found, orders)[offset : offset + count]
-        answer: dict[str, Any] = {"experiments": [one.to_json() for one in page]}
-        return answer | ({"next_page_token": token_of(offset + count)} if len(found) > offset + count else {})
+        )
+        found = in_order((one for one in shown if one.fulfils(wanted)), orders)
+        page, following = page_of(found, count=count, token=asked.page_token)
+        return {"experiments": [one.to_json() for one in page], **following}
 
     async def delete_experiment(self, caller: Caller, asked: messages.ExperimentReference) -> dict[str, Any]:
         return await self._change_experiment(caller, asked.experiment_id, deleted=True)

@@ -22,7 +22,8 @@ from weft.jobs.doors.access import (
 )
 from weft.jobs.doors.mlflow import artifacts, messages
 from weft.jobs.doors.mlflow.handlers import Tracking
-from weft.jobs.doors.mlflow.registry import Registry, RegistryRequest
+from weft.jobs.doors.mlflow.registry import Registry
+from weft.jobs.doors.mlflow.registry_records import RegistryRequest
 
 VERSION = "3.0.0"  # of the protocol: runs, metrics and artifacts; no traces, which clients send from 3.4 on
 MOST_BYTES = 4 << 20  # of requests that are not batches
@@ -36,7 +37,7 @@ def mlflow_routes(service: DoorService, authenticate: Authenticate) -> list[Base
 
     def get(path: str, answer: Callable[[Caller, Any], Awaitable[dict[str, Any]]]) -> Route:
         async def endpoint(request: Request) -> Response:
-            return _json(await answer(await authenticate(request), dict(request.query_params)))
+            return _json(await answer(await authenticate(request), request.query_params))
 
         return Route(path, _guarded(endpoint), methods=["GET"])
 
