@@ -12,3 +12,9 @@ def test_training_with_light_gradients_goes_as_with_whole_ones(
 ) -> None:
     said = bench.passes("light_training.py", workers, backend)
     assert said.count("as it should be") == workers, said
+
+
+@pytest.mark.parametrize("hook", ["bf16", "int8"])
+def test_a_script_may_end_while_the_thread_that_averaged_is_busy(bench: Bench, hook: str) -> None:
+    said = bench.passes("hooks_end.py", 2, hook)
+    assert said.count("as it should be") == 2, said

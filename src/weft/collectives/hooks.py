@@ -9,6 +9,8 @@ Under the backend "weft" on several hosts prefer `weft.init(wire=...)`: it is li
 # Annotations are not put off here: DDP compares those of a hook with the types themselves.
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -95,7 +97,7 @@ class _Int8Bucket:
         self._group, self._world = state.group, state.group.size()
         # A future that fails must do so in a callback: DDP would take an exception set on it for tensors.
         self._done: Future[BaseException | None] = Future()
-        self.average: Future[Tensor] = self._done.then(self._gradients_or_raise)
+        self.average: Future[Tensor] = self._done.then(partial(_gradients_or_raise, self._gradients))
         self._parts = block_parts(self._values, self._world)
         self._sizes = [state.codec.encoded_bytes(part.numel()) for part in self._parts]
         self._mine = self._parts[self._group.rank()]
@@ -123,28 +125,39 @@ class _Int8Bucket:
         # All of one size, the longest: not every backend gathers parts that differ.
         padded = torch.zeros(max(self._sizes), dtype=torch.uint8)
         padded[: encoded.numel()] = encoded
-        self._gathered = self._to_wire(torch.empty(self._world, padded.numel(), dtype=torch.uint8))
-        rows = list(self._gathered)
-        work = dist.all_gather(rows, self._to_wire(padded), group=self._group, async_op=True)
-        work.get_future().then(self._finish)
+        gathered = self._to_wire(torch.empty(self._world, padded.numel(), dtype=torch.uint8))
+        work = dist.all_gather(list(gathered), self._to_wire(padded), group=self._group, async_op=True)
+        work.get_future().then(self._finish(gathered))
 
-    def _finish(self, gathered: Future[Any]) -> None:
-        error: BaseException | None = None
-        try:
-            gathered.value()
-            for part, size, encoded in zip(self._parts, self._sizes, self._gathered.cpu(), strict=True):
-                decode_into(self._state.codec, encoded[:size], part)
-            self._gradients.copy_(self._values.view(self._gradients.shape))
-        except BaseException as caught:
-            error = caught
-        self._done.set_result(error)
+    def _finish(self, rows: Tensor) -> Callable[[Future[Any]], None]:
+        """Return what is called with the sums of all ranks.
 
-    def _gradients_or_raise(self, done: Future[BaseException | None]) -> Tensor:
-        error = done.value()
-        if error is not None:
-            raise error
-        return self._gradients
+        It must not hold the group. A thread of Gloo's lets go of it, perhaps after everyone else has left the group;
+        a group that is destroyed by a thread of its own waits for that thread, and ends the process with SIGABRT.
+        """
+        codec, parts, sizes = self._state.codec, self._parts, self._sizes
+        values, gradients, done = self._values, self._gradients, self._done
+
+        def finish(gathered: Future[Any]) -> None:
+            error: BaseException | None = None
+            try:
+                gathered.value()
+                for part, size, encoded in zip(parts, sizes, rows.cpu(), strict=True):
+                    decode_into(codec, encoded[:size], part)
+                gradients.copy_(values.view(gradients.shape))
+            except BaseException as caught:
+                error = caught
+            done.set_result(error)
+
+        return finish
 
     def _to_wire(self, values: Tensor) -> Tensor:
         """Return values where the group can send them: NCCL takes tensors of the device alone."""
         return values.to(self._gradients.device)
+
+
+def _gradients_or_raise(gradients: Tensor, done: Future[BaseException | None]) -> Tensor:
+    error = done.value()
+    if error is not None:
+        raise error
+    return gradients
