@@ -234,6 +234,12 @@ def a_peer_that_goes_away_is_named(together: Together) -> None:
     assert re.match(r"peer 1 (gave up|closed its connection|was lost)", said), said
 
 
+def peers_may_leave_at_once(together: Together) -> None:
+    """A peer that has nothing to do is gone while others are still on their way in."""
+    for _ in range(10):
+        assert together(3, lambda mode: mode.index) == [0, 1, 2]
+
+
 CASES: dict[str, Callable[[Together], None]] = {
     **{
         f"everyone_gets_the_same_sum_{size}": partial(everyone_gets_the_same_sum, size=size)
@@ -243,6 +249,7 @@ CASES: dict[str, Callable[[Together], None]] = {
     "types_and_operators": types_and_operators,
     "parts_are_reduced_and_gathered": parts_are_reduced_and_gathered,
     "a_broadcast_reaches_everyone": a_broadcast_reaches_everyone,
+    "peers_may_leave_at_once": peers_may_leave_at_once,
     "many_calls_of_all_kinds_keep_their_order": many_calls_of_all_kinds_keep_their_order,
 }
 BETWEEN_HOSTS: dict[str, Callable[[Together], None]] = {

@@ -67,7 +67,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         long: all peers have just been there.
         """
         connecting = min(timeout, GLOO_CONNECT) if self._watched_over else timeout
-        made = dist.ProcessGroupGloo(PrefixStore("gloo", self._store), self._rank, self._size, connecting)
+        made: Any = dist.ProcessGroupGloo(
+            PrefixStore("gloo", self._store), self._rank, self._size, connecting
+        )
+        made.barrier().wait()  # a rank that ends at once must not be gone while others still connect to it
         made._set_default_timeout(timeout)
         return made
 

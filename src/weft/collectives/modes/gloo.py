@@ -37,9 +37,9 @@ class Gloo:
 
     def __init__(self, store: Any, index: int, size: int, timeout: timedelta) -> None:
         self.index, self.size = index, size
-        self._group: Any = dist.ProcessGroupGloo(
-            store, index, size, timeout
-        )  # its stubs lack the collectives
+        group: Any = dist.ProcessGroupGloo(store, index, size, timeout)  # its stubs lack the collectives
+        self._group = group
+        self.barrier()  # a peer that is done at once must not be gone while others still connect to it
 
     @classmethod
     def connect(cls, peers: DimensionPeers) -> Gloo:
