@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -69,6 +70,29 @@ def test_messages_go_both_ways(ends: tuple[socket.socket, socket.socket]) -> Non
     agent.shutdown(socket.SHUT_WR)
     with pytest.raises(RunOver):
         link.await_view(1)
+
+
+@pytest.mark.parametrize("late", [[], [RunFinished()]], ids=["the run goes on", "the run is over by then"])
+def test_a_worker_that_was_left_out_hears_so_however_late(
+    ends: tuple[socket.socket, socket.socket], late: list[RunFinished]
+) -> None:
+    agent, worker = ends
+    link = AgentLink(worker)
+    without = View(2, (Member("a/1.0", "a", "a", 0, "", 0, 0),), ("a",))
+    messages = [NewView(VIEW, "a/0.0", urgent=False), NewView(without, "a/0.0", urgent=False), *late]
+    agent.sendall(b"".join(map(encode, messages)))
+    agent.shutdown(socket.SHUT_WR)
+    for thread in threading.enumerate():
+        if thread.name == "weft-link":
+            thread.join()  # all of it has come
+    assert link.await_end(1) is False
+
+
+def test_a_worker_hears_of_the_end_of_all(ends: tuple[socket.socket, socket.socket]) -> None:
+    agent, worker = ends
+    link = AgentLink(worker)
+    agent.sendall(encode(NewView(VIEW, "a/0.0", urgent=False)) + encode(RunFinished()))
+    assert link.await_end(1) is True
 
 
 def test_a_group_with_members_that_are_done_is_given_up(

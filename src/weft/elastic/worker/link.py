@@ -86,13 +86,16 @@ class AgentLink:
     def await_end(self, view: int) -> bool:
         """Wait for what becomes of a run whose loop the script has left early in a view.
 
-        Return True if the run is over, as all members left, and False if the others go on without this worker.
+        Return True if the run is over, as all members left, and False if the others went on without this worker; they
+        may be done as well by now.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._over or self._left_out(view))
-            if self._closed and not self._over:
+            if self._left_out(view):
+                return False
+            if not self._over:
                 raise SystemExit(1)
-            return self._over
+            return True
 
     def _left_out(self, view: int) -> bool:
         return self.view is not None and self.view.number > view and self.view.rank_of(self.name) is None
