@@ -192,10 +192,19 @@ class Agent:
             pipe.close()
             self._open_pipes -= 1
 
+    def _forward_ready(self, timeout_s: float | None = 0.0) -> None:
+        """Pass on what the pipes of workers hold, a piece of each."""
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is not None:
+                self._forward(key.fileobj, *key.data)
+
     def _collect(self) -> None:
         """Report the workers that have ended; after the last of them, end what they left behind."""
         current = self._current
-        for pid, code in processes.reap():
+        ended = processes.reap()
+        if ended:  # its last words are in its pipes by now, and are told before its end
+            self._forward_ready()
+        for pid, code in ended:
             worker = current.workers.get(pid) if current else None
             if worker is not None:  # the rest are orphans we adopted
                 worker.code = worker.process.returncode = code
@@ -210,9 +219,7 @@ class Agent:
         processes.kill_descendants(os.getpid())
         shared_files.sweep()
         while self._open_pipes:  # all writers are dead, so this ends
-            for key, _ in self._selector.select():
-                if key.data is not None:
-                    self._forward(key.fileobj, *key.data)
+            self._forward_ready(None)
         self._current = None
         self._send(WorkersDone(current.number))
 

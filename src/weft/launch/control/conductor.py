@@ -40,6 +40,7 @@ from weft.launch.control.outcome import (
     describe_code,
     exception_line,
     first_to_fail,
+    first_untold,
     last_traceback,
     log_path,
     memory_verdict,
@@ -290,7 +291,7 @@ class Conductor:
         if self._interrupted_by:
             code = 128 + self._interrupted_by
         elif failure is not None:
-            code = shell_code(failure.code)
+            code = shell_code(failure.code) or 1
         return Outcome(
             code=code,
             codes={rank: record.code for rank, record in self._records.items()},
@@ -302,21 +303,13 @@ class Conductor:
         )
 
     def _failure(self) -> Failure | None:
-        rank = first_to_fail(self._records, self._stopped_at)
-        if rank is not None:
-            record = self._records[rank]
-            assert record.code is not None
-            traceback = last_traceback(record.tail)
-            return Failure(
-                rank=rank,
-                host=self._plan.host_of(rank),
-                code=record.code,
-                reason=record.verdict
-                or memory_verdict(record.tail)
-                or (exception_line(traceback) if traceback else describe_code(record.code)),
-                traceback=traceback,
-                log=log_path(self._run_dir, rank),
-            )
+        """Return why the run has failed; None only if all of its ranks have ended with 0.
+
+        A rank that failed by itself is to blame before a host that was lost, and both before ranks that ended because
+        of it. A starter that ends with 0 tells that all of its ranks have.
+        """
+        if (rank := first_to_fail(self._records, self._stopped_at)) is not None:
+            return self._failed_rank(rank)
         if self._lost:
             host, (why, code) = next(iter(self._lost.items()))
             ranks = [worker.rank for plan in self._plan.hosts if plan.name == host for worker in plan.workers]
@@ -331,7 +324,27 @@ class Conductor:
                 reason=f"could not start the workers: {describe_code(self._starter.code)}",
                 traceback=self._starter.tail.strip() or None,
             )
+        if (rank := first_to_fail(self._records, None)) is not None:
+            return self._failed_rank(rank)
+        if self._starter.code is None and (rank := first_untold(self._records)) is not None:
+            why = f"nobody has told how rank {rank} ended; is the same version of Weft on every host?"
+            return Failure(rank=rank, host=self._plan.host_of(rank), code=1, reason=why)
         return None
+
+    def _failed_rank(self, rank: int) -> Failure:
+        record = self._records[rank]
+        assert record.code is not None
+        traceback = last_traceback(record.tail)
+        return Failure(
+            rank=rank,
+            host=self._plan.host_of(rank),
+            code=record.code,
+            reason=record.verdict
+            or memory_verdict(record.tail)
+            or (exception_line(traceback) if traceback else describe_code(record.code)),
+            traceback=traceback,
+            log=log_path(self._run_dir, rank),
+        )
 
 
 @contextlib.contextmanager

@@ -81,13 +81,14 @@ class RankRecord:
     def failed_at(self) -> float:
         """When the trouble began: who raises prints first and ends later, sometimes after those it pulls down.
 
-        A traceback long before the end was one that the program caught, and went on.
+        A traceback long before the end was one that the program caught, and went on. One that is heard after the end
+        was read from its pipe late: the others were told to end meanwhile, so the end itself counts.
         """
         if self.ended_at is None:
             return float("inf")
         if self.complained_at is None or self.ended_at - self.complained_at > LAST_WORDS_S:
             return self.ended_at
-        return self.complained_at
+        return min(self.complained_at, self.ended_at)
 
 
 def first_to_fail(records: Mapping[int, RankRecord], stopped_at: float | None) -> int | None:
@@ -98,6 +99,11 @@ def first_to_fail(records: Mapping[int, RankRecord], stopped_at: float | None) -
         if record.failed and (stopped_at is None or record.failed_at <= stopped_at)
     }
     return min(failed, key=lambda rank: (failed[rank].failed_at, rank), default=None)
+
+
+def first_untold(records: Mapping[int, RankRecord]) -> int | None:
+    """The first rank of which nobody has told how it ended."""
+    return min((rank for rank, record in records.items() if record.code is None), default=None)
 
 
 def memory_verdict(text: str) -> str:
