@@ -72,8 +72,8 @@ def plan() -> dict[str, Any]:
 def lines(count: int = 300_000) -> dict[str, Any]:
     """Time the way of log lines of 32 ranks from the cluster's stream to the terminal and the rank logs."""
     from weft.launch.control.console import Console
-    from weft.launch.engines.kubernetes.leader_log import LeaderLog
-    from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
+    from weft.launch.engines.kubernetes.logs.leader_log import LeaderLog
+    from weft.launch.engines.kubernetes.logs.log_reader import ContainerLogReader
 
     def pieces() -> Iterator[bytes]:
         text = b"".join(

@@ -13,7 +13,7 @@ import pytest
 
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
-from weft.launch.engines.kubernetes import follow, run_job
+from weft.launch.engines.kubernetes import ending, follow, run_job
 from weft.launch.engines.kubernetes.api import ClusterApi
 from weft.launch.engines.kubernetes.follow import RunFollower
 from weft.launch.engines.kubernetes.objects.names import PodNames
@@ -87,7 +87,7 @@ def follow_to_end(cluster: LateWatch, folder: Path, **fields: Any) -> Followed:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all that is done every second or so be done at once."""
     monkeypatch.setattr(follow, "LOOK_S", 0.02)
-    monkeypatch.setattr(follow, "GONE_S", 0.1)
+    monkeypatch.setattr(ending, "GONE_S", 0.1)
     monkeypatch.setattr(run_job, "NO_PODS_S", 0.0)
     monkeypatch.setattr(run_job, "EVENTS_EVERY_S", 0.0)
 

@@ -24,10 +24,11 @@ from hypothesis import strategies as st
 from weft.errors import ConnectError, UsageError
 from weft.launch.control.console import Console
 from weft.launch.engines.kubernetes.api import ClusterApi
-from weft.launch.engines.kubernetes.follow import outcome_from
-from weft.launch.engines.kubernetes.leader_log import LeaderLog
+from weft.launch.engines.kubernetes.ending import outcome_from
 from weft.launch.engines.kubernetes.lease import lease_change
-from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
+from weft.launch.engines.kubernetes.logs.leader_log import LeaderLog
+from weft.launch.engines.kubernetes.logs.log_reader import ContainerLogReader
+from weft.launch.engines.kubernetes.logs.rank_output import RankOutput
 from weft.launch.engines.kubernetes.objects.pod_spec import CODE_FILE, code_part
 from weft.launch.engines.kubernetes.objects.snapshot import LARGEST_BYTES, PART_BYTES, parts_of, snapshot
 from weft.launch.engines.kubernetes.pod_news import (
@@ -41,7 +42,6 @@ from weft.launch.engines.kubernetes.pod_news import (
     why_leaving,
     why_pending,
 )
-from weft.launch.engines.kubernetes.rank_output import RankOutput
 from weft.launch.engines.pods.lines import listen_at, reach
 from weft.launch.engines.pods.mirror import MARK, FilePiece, Mirror, MirroredFiles, mark_of, piece_in
 from weft.launch.engines.pods.place import is_among_pods, place_from

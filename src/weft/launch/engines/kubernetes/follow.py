@@ -1,12 +1,14 @@
 """Follows a run on a cluster from outside: why pods wait, what the workers print, how the run ended.
 
-The log of the first pod is the console of the run (`leader_log.py`); `run_job.py` knows the Job.
+The log of the first pod is the console of the run (`logs/leader_log.py`); `run_job.py` knows the Job, and
+`ending.py` decides from all of it whether the run is over, and how it ended.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -14,18 +16,15 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.launch.control.console import Console
-from weft.launch.control.outcome import Failure, Outcome, log_path
+from weft.launch.control.outcome import Outcome
 from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
-from weft.launch.engines.kubernetes.leader_log import LeaderLog
+from weft.launch.engines.kubernetes.ending import ClusterFacts, is_over, outcome_of
 from weft.launch.engines.kubernetes.lease import JobLease
-from weft.launch.engines.kubernetes.log_reader import ContainerLogReader
+from weft.launch.engines.kubernetes.logs.leader_log import LeaderLog
+from weft.launch.engines.kubernetes.logs.log_reader import ContainerLogReader
 from weft.launch.engines.kubernetes.objects.names import PodNames
 from weft.launch.engines.kubernetes.pod_news import (
-    TOLD_TO_END,
     age_of,
-    describe_end,
-    first_failed,
-    grace_of,
     has_started,
     index_of,
     is_of,
@@ -40,7 +39,6 @@ from weft.launch.engines.kubernetes.run_job import RunJob
 Data = dict[str, Any]
 LOOK_S = 1.0  # between two looks at the Job
 OLDER_LOG_S = 3.0  # without a line of a lost first pod's log, until that of its replacement is read
-GONE_S = 15.0  # for a Job that is over to tell so, once its first pod has ended
 LOG_TROUBLE_TURNS = 8  # tries to read a log, about ten seconds, after which it is said that it cannot be read
 
 
@@ -93,51 +91,38 @@ class RunFollower:
                 self._await_news(next_look)
                 if self._trouble is not None:
                     raise self._trouble
-                pods = self._own_pods()
-                self._look_at_pods(pods)
-                ended = self._leader_end(pods)
-                if ended is not None and ended_at is None:
+                facts = self._facts(self._own_pods())
+                if facts.ended is not None and ended_at is None:
                     next_look = 0.0  # the Job tells whether that was all
-                if ended is not None and (ended.get("exitCode") == 0 or self._has_failed()):
-                    return self._outcome(ended, time.monotonic() - began, pods)
-                if time.monotonic() < next_look:
-                    continue
-                next_look = time.monotonic() + LOOK_S
-                why = self._look_at_job(time.monotonic() - began)
-                if why is not None and ended is None:  # the watch may be behind the Job
-                    pods = self._listed_pods()
-                    self._look_at_pods(pods)
-                    ended = self._leader_end(pods)
-                if ended is not None or why is not None:
-                    if ended_at is None or pieces != self._log_pieces:  # there may be much left to read
+                looks = time.monotonic() >= next_look
+                if looks and not is_over(facts, 0.0):
+                    next_look = time.monotonic() + LOOK_S
+                    why = self._look_at_job(time.monotonic() - began)
+                    if why is not None:  # the watch may be behind the Job
+                        facts = replace(self._facts(self._ended_and_listed(facts.pods)), why=why)
+                    if facts.ended is None and why is None:
+                        ended_at = None
+                    elif ended_at is None or pieces != self._log_pieces:  # there may be much left to read
                         ended_at, pieces = time.monotonic(), self._log_pieces
-                    if self._is_settled(why, ended, time.monotonic() - ended_at, pods):
-                        if why is not None:  # another pod may have failed of which the watch has not told
-                            pods = pods | self._listed_pods()
-                        return self._outcome(ended or _job_failed(why or ""), time.monotonic() - began, pods)
-                else:
-                    ended_at = None
+                waited_s = 0.0 if ended_at is None else time.monotonic() - ended_at
+                if is_over(facts, waited_s):
+                    seconds = time.monotonic() - began
+                    return outcome_of(facts, self.names, seconds=seconds, run_dir=self.run_dir)
         finally:
             self._over.set()
 
-    def _is_settled(
-        self, why: str | None, ended: Data | None, waited_s: float, pods: dict[str, Data]
-    ) -> bool:
-        """Return whether nothing more will come of a run whose Job is over, or whose first pod has ended."""
-        if why is None:
-            # A container beside ours keeps the Job from seeing the end; an elastic run goes on in the other pods.
-            held = any(index_of(pod) == 0 and runs_beside(pod) for pod in pods.values())
-            return held and waited_s > GONE_S and not self.elastic
-        late = waited_s > GONE_S + max(map(grace_of, pods.values()), default=0)
-        return ended is not None or late or not self._leader_runs(pods)
-
-    def _has_failed(self) -> bool:
-        """Return whether an elastic run has come to its end and failed: another first pod would fail as well.
-
-        A first pod that was taken away has not told a failure, and is replaced.
-        """
-        told = self._log.outcome
-        return self.elastic and told is not None and told.get("failure") is not None
+    def _facts(self, pods: dict[str, Data]) -> ClusterFacts:
+        """Look at the pods; return what is known with them."""
+        self._look_at_pods(pods)
+        ended, logs = self._leader_end(pods), list(self._logs.values())
+        return ClusterFacts(
+            pods=pods,
+            ended=ended,
+            told=self._log.outcome,
+            elastic=self.elastic,
+            interrupted=self._interrupted,
+            reads_log=bool(logs) and logs[-1].is_alive(),
+        )
 
     def _await_news(self, until: float) -> None:
         try:
@@ -169,10 +154,11 @@ class RunFollower:
         uid = self._job.uid
         return {} if uid is None else {name: pod for name, pod in pods.items() if is_of(pod, uid)}
 
-    def _listed_pods(self) -> dict[str, Data]:
-        """Return the pods of this run's Job as they are now, whatever the watch has told so far."""
+    def _ended_and_listed(self, known: Mapping[str, Data]) -> dict[str, Data]:
+        """Return the pods of this run's Job as they are now, and those that have ended and are gone."""
         uid, pods = self._job.uid, self.api.pods(self._selector)
-        return {pod["metadata"]["name"]: pod for pod in pods if uid is not None and is_of(pod, uid)}
+        ended = {name: pod for name, pod in known.items() if terminated(pod) is not None}
+        return ended | {pod["metadata"]["name"]: pod for pod in pods if uid is not None and is_of(pod, uid)}
 
     def _look_at_pods(self, pods: dict[str, Data]) -> None:
         for name, pod in sorted(pods.items(), key=lambda item: age_of(item[1])):
@@ -201,14 +187,6 @@ class RunFollower:
         if (subject, text) not in self._said:
             self._said.add((subject, text))
             self.console.say(text)
-
-    def _leader_runs(self, pods: dict[str, Data]) -> bool:
-        """Return whether a first pod may still tell something; after Ctrl-C, one that has not begun will not."""
-        logs = list(self._logs.values())
-        if logs and logs[-1].is_alive():
-            return True
-        leaders = [pod for pod in pods.values() if index_of(pod) == 0 and terminated(pod) is None]
-        return any(has_started(pod) or not self.is_interrupted for pod in leaders)
 
     def _leader_end(self, pods: dict[str, Data]) -> Data | None:
         """Return how the newest first pod ended, once all of its log has been read; None while there is one."""
@@ -294,52 +272,3 @@ class RunFollower:
         if job is not None and self.lease is not None:
             self.lease.renew(self.api, job, self._say_once)
         return self._job.why_over(job, self._own_pods(), seconds)
-
-    # -- the end ----------------------------------------------------------------------------------
-
-    def _outcome(self, ended: Data, seconds: float, pods: dict[str, Data]) -> Outcome:
-        told = self._log.outcome
-        if self._interrupted is not None:
-            return Outcome(
-                code=128 + self._interrupted,
-                codes={},
-                seconds=seconds,
-                interrupted_by={2: "SIGINT", 15: "SIGTERM"}.get(self._interrupted, str(self._interrupted)),
-                run_dir=str(self.run_dir) if self.run_dir else None,
-            )
-        by_job = ended.get("exitCode") == TOLD_TO_END and (
-            told is None or told.get("interrupted_by") == "SIGTERM"
-        )
-        lost = first_failed(pods.values()) if by_job else None
-        if told is not None and lost is None:
-            return outcome_from(told, self.run_dir)
-        if lost is not None:  # the Job failed by another pod, and told the first one to end before it knew
-            ended, host, code = terminated(lost) or ended, self._host(lost), 1
-        else:
-            host, code = self.names.host(0), int(ended.get("exitCode", 1))
-        failure = Failure(rank=None, host=host, code=code or 1, reason=describe_end(ended))
-        return Outcome(
-            code=code,
-            codes={},
-            seconds=seconds,
-            failure=failure if code else None,
-            run_dir=str(self.run_dir) if self.run_dir else None,
-        )
-
-
-def _job_failed(why: str) -> Data:
-    return {"exitCode": 0 if why == "Complete" else 1, "reason": "the Job is over", "message": why}
-
-
-def outcome_from(told: Data, run_dir: Path | None) -> Outcome:
-    """Return the outcome that the first pod wrote down, with the folders of this machine."""
-    known = Outcome.__dataclass_fields__
-    fields = {name: value for name, value in told.items() if name in known}
-    failure = fields.pop("failure", None)
-    codes = {int(rank): code for rank, code in fields.pop("codes", {}).items()}
-    outcome = Outcome(**fields, codes=codes)
-    if failure is not None:
-        made = Failure(**failure)
-        log = log_path(run_dir, made.rank) if made.rank is not None else None
-        outcome = replace(outcome, failure=replace(made, log=log))
-    return replace(outcome, run_dir=str(run_dir) if run_dir else None)

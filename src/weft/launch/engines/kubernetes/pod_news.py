@@ -121,6 +121,12 @@ def first_failed(pods: Iterable[Data]) -> Data | None:
     return min(failed, key=lambda pod: str((terminated(pod) or {}).get("finishedAt", "")), default=None)
 
 
+def newest_of_each(pods: Iterable[Data]) -> list[Data]:
+    """Return the newest pod of each index: those before it were replaced."""
+    newest = {index_of(pod): pod for pod in sorted(pods, key=age_of)}
+    return list(newest.values())
+
+
 def has_started(pod: Data) -> bool:
     """Return whether the container of a pod has a log."""
     states = [state.get("state", {}) for state in _containers(pod.get("status", {}))]

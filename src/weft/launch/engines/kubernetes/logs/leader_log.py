@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.launch.control.console import Console
-from weft.launch.engines.kubernetes.rank_output import RankOutput
+from weft.launch.engines.kubernetes.logs.rank_output import RankOutput
 from weft.launch.engines.pods.mirror import ADOPTED, MARK, FilePiece, MirroredFiles, piece_in
 
 Data = dict[str, Any]
