@@ -61,6 +61,11 @@ def _train_alone(args: Sequence[str]) -> dict[str, Any]:
     return result
 
 
+def held(folder: Path, pause: str = "0.3") -> list[str]:
+    """Arguments of a training that pauses in each step until its run is told to `go_on`."""
+    return ["--pause", pause, "--until", str(folder / "go")]
+
+
 @dataclass
 class LocalRun:
     """One run of `weft run --elastic` with its own folder."""
@@ -79,6 +84,10 @@ class LocalRun:
     @property
     def run_dir(self) -> Path:
         return self.folder / "run"
+
+    def go_on(self) -> None:
+        """Have a training that was `held` here take its pauses no longer."""
+        (self.folder / "go").touch()
 
     def start(self) -> LocalRun:
         weft = self.forks.weft if self.forks else WEFT
@@ -130,7 +139,7 @@ class LocalRun:
         ]
         return [event for event in events if name in (None, event["event"])]
 
-    def await_event(self, name: str, timeout_s: float = 60, **facts: Any) -> dict[str, Any]:
+    def await_event(self, name: str, timeout_s: float = 120, **facts: Any) -> dict[str, Any]:
         """The first event of this name with these facts."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from testing.elastic.local_run import TRAIN, LocalRun, undisturbed
+from testing.elastic.local_run import TRAIN, LocalRun, held, undisturbed
 from testing.forking.server import ForkServer
 
 pytestmark = pytest.mark.long
@@ -123,8 +123,11 @@ def test_a_worker_that_is_killed_after_its_last_step_has_failed_if_its_script_ha
     assert ("localhost/1.0 failed (killed by SIGKILL" in run.output) == bool(code), run.output
 
 
-def test_a_worker_that_is_asked_to_leave_does_so_at_the_end_of_a_step(start: Start) -> None:
-    run = start("1:2", 2, "--pause", "0.02", *faults("localhost/1.0:3:leave-forward")).finish()
+def test_a_worker_that_is_asked_to_leave_does_so_at_the_end_of_a_step(start: Start, tmp_path: Path) -> None:
+    run = start("1:2", 2, *held(tmp_path), *faults("localhost/1.0:3:leave-forward"))
+    run.await_event("agreed", kind="leave")
+    run.go_on()
+    run.finish()
     run.check(reference())
     assert run.lost() == []
     # No step was begun in vain: whoever leaves has contributed to every step until its last.
@@ -132,11 +135,13 @@ def test_a_worker_that_is_asked_to_leave_does_so_at_the_end_of_a_step(start: Sta
     assert change["members"] == ["localhost/0.0"]
 
 
-def test_a_worker_that_fails_is_replaced_unless_it_fails_again_and_again(start: Start) -> None:
+def test_a_worker_that_fails_is_replaced_unless_it_fails_again_and_again(
+    start: Start, tmp_path: Path
+) -> None:
     asked = [f"localhost/1.{life}:*:fail-forward" for life in range(1, 4)]
-    run = start(
-        "1:2", 2, "--epochs", "40", "--pause", "0.02", *faults("localhost/1.0:3:fail-forward", *asked)
-    )
+    run = start("1:2", 2, "--epochs", "40", *held(tmp_path), *faults("localhost/1.0:3:fail-forward", *asked))
+    run.await_event("detected", kind="death", who=["localhost/1.2"])
+    run.go_on()
     run.finish()
     assert run.code == 0
     assert run.lost("death") == [f"localhost/1.{life}" for life in range(3)]
@@ -218,23 +223,28 @@ def test_another_mode_serves_as_well(start: Start) -> None:
 
 @pytest.mark.smoke
 def test_survivors_keep_their_processes(tmp_path: Path) -> None:
-    run = LocalRun(tmp_path, "1:2", 2, ["--reproducible", "--epochs", "30", "--pause", "0.02"]).start()
+    run = LocalRun(tmp_path, "1:2", 2, ["--reproducible", "--epochs", "30", *held(tmp_path)]).start()
     run.await_event("stepped", worker="localhost/1.0")
     survivor = run.pid_of("localhost/0.0")
     os.kill(run.pid_of("localhost/1.0"), signal.SIGKILL)
+    run.await_event("agreed", kind="death")
+    run.go_on()
     run.finish()
     run.check(reference("--epochs", "30"))
     assert survivor in {result["pid"] for result in run.results}
 
 
-def test_a_second_death_while_the_others_meet_costs_nothing_that_was_committed(start: Start) -> None:
+def test_a_second_death_while_the_others_meet_costs_nothing_that_was_committed(
+    start: Start, tmp_path: Path
+) -> None:
     """The worker that is left waits in a group whose other member has died, and has the only copy of the state."""
-    run = start("1:3", 3, "--epochs", "30", "--pause", "0.02")
+    run = start("1:3", 3, "--epochs", "30", *held(tmp_path))
     run.await_event("stepped", worker="localhost/2.0")
     killed = [run.pid_of(f"localhost/{slot}.0") for slot in (0, 1)]
     os.kill(killed[0], signal.SIGKILL)
     run.await_event("agreed", kind="death")
     os.kill(killed[1], signal.SIGKILL)
+    run.go_on()
     run.finish()
     run.check(reference("--epochs", "30"))
     assert run.lost("stuck") == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from testing.cluster.waiting import PATIENCE_S, wait_until
-from testing.elastic.local_run import LocalRun, undisturbed
+from testing.elastic.local_run import LocalRun, held, undisturbed
 from testing.forking.server import ForkServer
 
 from weft.elastic.checkpoint import layout
@@ -41,12 +41,8 @@ def started(
     flags = ["--detect-within", "2"]
     if saved is not None:
         flags += ["--checkpoint", str(saved), "--checkpoint-every", every]
-    args = ["--reproducible", "--epochs", "4", "--pause", pause, "--until", str(folder / "go"), *more]
+    args = ["--reproducible", "--epochs", "4", *held(folder, pause), *more]
     return LocalRun(folder, limits, workers, args, flags, forks=forks).start()
-
-
-def go_on(run: LocalRun) -> None:
-    (run.folder / "go").touch()
 
 
 def await_saved(run: LocalRun, saved: Path, step: int) -> int:
@@ -125,7 +121,7 @@ def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path, forks: ForkSe
     await_saved(run, saved, back["step"] + 3)
     (agent,) = psutil.Process(run.pid).children()
     agent.kill()
-    go_on(run)
+    run.go_on()
     run.finish()
     run.check(reference(*RESULT), size=2)
     resumed = [event["step"] for event in run.events("healed") if str(saved) in event["sources"][0]]
@@ -147,7 +143,7 @@ def test_without_a_checkpoint_it_begins_anew(tmp_path: Path, forks: ForkServer) 
     run = started(tmp_path / "run", "1:1", 1, None, forks=forks)
     run.await_event("stepped", worker="localhost/0.0")
     kill(workers_of(run))
-    go_on(run)
+    run.go_on()
     assert run.await_event("stepped", worker="localhost/0.1")["step"] == 0
     run.finish()
     run.check(reference(*RESULT), size=1)
@@ -183,7 +179,7 @@ def test_a_run_that_is_paused_ends_when_a_step_is_saved_and_goes_on_with_other_w
     step = layout.find(saved)[0].step
     assert step == 1 + max(record.step for record in read_ledger(first.run_dir).records)
     second = started(tmp_path / "second", "1:3", 3, saved, every="1000", forks=forks)
-    go_on(second)
+    second.go_on()
     second.finish()
     assert {event["step"] for event in second.events("healed")} == {step}
     assert second.code == 0, second.output
@@ -198,7 +194,7 @@ def test_a_run_that_cannot_save_is_not_paused(tmp_path: Path, forks: ForkServer)
     saved.write_text("in the way")
     pause(run.run_dir)
     wait_until(lambda: "could not be saved" in _logs(run), "a line that says so", 60)
-    go_on(run)
+    run.go_on()
     run.finish()
     assert run.code == 0, run.output
     assert "weft: the run is not paused, as step" in run.output
