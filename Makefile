@@ -21,6 +21,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # Some virtual machines advertise AMX and refuse its instructions: a product in bfloat16 would end with SIGILL there.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 
+# There are more tests at once than cores: threads of OpenMP that wait for each other must not spin.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 .PHONY: run test test-all check format pages proto docs pictures bench clean
 
 run: .venv/.ready-run

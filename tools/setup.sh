@@ -36,7 +36,8 @@ make_venv() {
     install_packages "$1"
     install_packages ./distributions/weft-horovod  # its dependency is weft, which is there now
     # Only what is imported, and on all cores: not the tests of each library, nor every model of transformers.
-    .venv/bin/python -m compileall -qq -j 0 -x '/tests?/|/transformers/models/' .venv/lib/python*/site-packages ||
+    .venv/bin/python -m compileall -qq -j 0 -x '/tests?/|/transformers/models/|/node_modules/' \
+        .venv/lib/python*/site-packages src testing ||
         true  # templates do not compile
 }
 
