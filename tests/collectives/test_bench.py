@@ -184,6 +184,7 @@ def test_bad_requests_are_refused_before_anything_starts(
     assert not (tmp_path / "weft-runs").exists()
 
 
+@pytest.mark.long
 def test_two_workers_beside_gloo(tmp_path: Path) -> None:
     folder, plot = tmp_path / "run", tmp_path / "plot.svg"
     sizes = ["--sizes", "4KiB,100000"]

@@ -7,7 +7,7 @@ from testing.cluster.cluster import VirtualCluster
 from tests.collectives.conftest import Bench
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_on_one_host(bench: Bench, workers: int) -> None:
     bench.passes("training.py", workers)
 

@@ -46,6 +46,7 @@ def test_every_way_trains_as_one_process_does(shell: Shell, workers: int, argume
     assert done.stdout.count("same:") == 14
 
 
+@pytest.mark.long
 def test_models_as_users_bring_them_train_as_one_process_does(shell: Shell) -> None:
     done = shell.weft("run", "-n", "2", str(WORKERS / "odd_models.py"), timeout=250)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -192,6 +193,7 @@ print("goes on as", model.weft_way.kind)
 """
 
 
+@pytest.mark.long
 def test_a_run_that_lost_hosts_keeps_the_kind_of_its_plan(shell: Shell) -> None:
     (shell.folder / "train.py").write_text(SHARDED)
     facts = cluster(4, 2)

@@ -419,6 +419,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_all_models_that_a_script_calls_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("adversaries.py").write_text(ADVERSARIES)

@@ -157,6 +157,7 @@ def test_nothing_is_left_of_ranks_that_are_all_killed(bench: Bench) -> None:
     assert arenas(pids) == []
 
 
+@pytest.mark.long
 def test_a_file_that_still_had_its_name_is_swept_by_the_next_run(bench: Bench) -> None:
     process = bench.shell.start(
         "run", "-n", "2", "--mode", "shm", str(WORKERS / "halted.py"), "halt", PYTHONPATH=PATH

@@ -190,6 +190,7 @@ def test_the_command_compiles_for_this_user_or_ahead(monkeypatch: pytest.MonkeyP
     assert CliRunner().invoke(command, ["compile", "--ahead"]).stdout == "v3.zip\nv4.zip\n"
 
 
+@pytest.mark.long
 def test_a_kernel_that_is_not_compiled_is_called_once_that_is_worth_it(tmp_path: Path) -> None:
     script = """
 import numpy as np, sys

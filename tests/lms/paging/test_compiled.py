@@ -88,7 +88,13 @@ def natively(ways: Any, compile: Compile, x: Tensor) -> Any:
     return model
 
 
-@pytest.mark.parametrize("way", [as_modules, in_place, by_forward, whole, whole_in_place])
+@pytest.mark.parametrize(
+    "way",
+    [
+        as_modules,
+        *(pytest.param(way, marks=pytest.mark.long) for way in (in_place, by_forward, whole, whole_in_place)),
+    ],
+)
 def test_training_is_the_native_one(way: Any) -> None:
     model, x = model_and_batch()
     expected = natively(way, in_one_piece(), x)
