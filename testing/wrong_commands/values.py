@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from hypothesis import strategies as st
 
-from weft.cli import values
+from weft.cli import paths, values
 
 LONG = "9" * 5000
 JUNK = ("", " ", "x", "nan", "-nan", "inf", "-inf", "1e400", "-1e400", LONG, "-" + LONG,
@@ -36,7 +36,6 @@ FREE: dict[str, tuple[str, ...]] = {
     "queue": ("", "a b", "../x", "\udcff", "x" * 300),
     "user": ("", "a b", "../x", "\udcff", "x" * 300),
     "grep": ("", "(", "[", "*", "x" * 5000, "(?P<"),
-    "lms": ("", "x", "0", "-1", "nan", "inf", "20XB", LONG, "1e99"),
     "env": ("", "=x", "WEFT_FUZZ_NOT_SET", "=", "A B=1", "1A=2", "A-B=2"),
     "discover": ("",),
     "witness": ("", "a b", "-x", "\udcff"),
@@ -113,7 +112,7 @@ def wrong_values(verb: str, param: click.Parameter) -> st.SearchStrategy[str] | 
         below = st.floats(max_value=low, exclude_max=kind.above is None, allow_infinity=False)
         above = st.floats(min_value=kind.most, exclude_min=True, allow_infinity=False)
         return st.one_of(st.sampled_from(_not("-", JUNK)), below.map(repr), above.map(repr))
-    if isinstance(kind, values._PathType):
+    if isinstance(kind, paths.PathType):
         return st.sampled_from(_wrong_paths(kind))
     if isinstance(kind, click.Choice):
         return st.one_of(st.sampled_from(JUNK), TEXT).filter(lambda text: text not in kind.choices)
@@ -134,6 +133,7 @@ def any_text() -> st.SearchStrategy[str]:
 
 _BY_TYPE: dict[type, tuple[str, ...]] = {
     values.Size: ("", "x", "0", "-1", "nan", "inf", "4XB", "1e99", LONG, "4 4", "\udcff", "\u0663"),
+    values.DeviceMemory: ("", "x", "0", "-1", "nan", "inf", "4XB", "1e99", LONG, "4 4", "\udcff", "\u0663"),
     values.Words: ("", ",", "x", "\udcff", LONG),
     values.Numbers: ("", ",", "1,", "1,,2", "0", "1,x", "nan", LONG, "\udcff", "1;2"),
     values.NameValue: ("", "=", "x", "=x", ":", ":x", "\udcff"),
@@ -149,16 +149,16 @@ def _wrong_integers(least: int, most: int) -> st.SearchStrategy[str]:
     return st.one_of(st.sampled_from(JUNK), below.map(str), above.map(str), st.floats().map(repr))
 
 
-def _wrong_paths(kind: values._PathType) -> tuple[str, ...]:
-    if isinstance(kind, values.ExistingFile):
+def _wrong_paths(kind: paths.PathType) -> tuple[str, ...]:
+    if isinstance(kind, paths.ExistingFile):
         return ("", "empty", "empty/", *NO_FILE)
-    if isinstance(kind, values.ExistingFolder):
+    if isinstance(kind, paths.ExistingFolder):
         return ("", "notes.txt", *NO_FILE)
-    if isinstance(kind, values.PossibleFolder):
+    if isinstance(kind, paths.PossibleFolder):
         return ("", "notes.txt", *NO_FILE[1:4])
-    if isinstance(kind, values.OutputFile):
+    if isinstance(kind, paths.OutputFile):
         return ("", "empty", "new/", *NO_FILE[:4])
-    if isinstance(kind, values.OutputFolder):
+    if isinstance(kind, paths.OutputFolder):
         return ("", "notes.txt", *NO_FILE[1:4])
     return ("", *NO_FILE)
 

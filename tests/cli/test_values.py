@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from weft.cli import values
+from weft.cli import paths, values
 from weft.errors import UsageError
 
 OPTION = click.Option(["-x", "--some-option"])
@@ -43,12 +43,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (values.CARD, "enp3s0f1.100", "enp3s0f1.100"),
         (values.Url(), "https://[::1]:8000/x", "https://[::1]:8000/x"),
         (values.Url(), "host:80", "host:80"),
-        (values.ExistingFile(), "file", Path("file")),
-        (values.ExistingFolder(), "folder", Path("folder")),
-        (values.ExistingPath(), "folder", Path("folder")),
-        (values.OutputFile(), "new", Path("new")),
-        (values.OutputFile(), "file", Path("file")),
-        (values.OutputFolder(), "new/and/deep", Path("new/and/deep")),
+        (paths.ExistingFile(), "file", Path("file")),
+        (paths.ExistingFolder(), "folder", Path("folder")),
+        (paths.ExistingPath(), "folder", Path("folder")),
+        (paths.OutputFile(), "new", Path("new")),
+        (paths.OutputFile(), "file", Path("file")),
+        (paths.OutputFolder(), "new/and/deep", Path("new/and/deep")),
     ],
 )
 def test_values_that_are_taken(kind: click.ParamType[Any], text: str, value: Any) -> None:
@@ -92,10 +92,10 @@ PATHS = ["", "no/where", "folder", "folder/", "x" * 300, "file/x", "\0", "a/" * 
         (values.CARD, ["", "eth0 x", "-x", "x" * 16, "\udcff"]),
         (values.Cidr(), ["", "abc", "10.0.0.0/99", "1.2.3", "::/200"]),
         (values.Url(), ["", "http://", "http://[::1", "http://a:99999", "ftp://a", "http://a b", "http://a:x", "\n"]),
-        (values.ExistingFile(), PATHS),
-        (values.ExistingFolder(), [*PATHS[:2], "file", *PATHS[4:]]),
-        (values.OutputFile(), PATHS),
-        (values.OutputFolder(), ["", "file", *PATHS[4:]]),
+        (paths.ExistingFile(), PATHS),
+        (paths.ExistingFolder(), [*PATHS[:2], "file", *PATHS[4:]]),
+        (paths.OutputFile(), PATHS),
+        (paths.OutputFolder(), ["", "file", *PATHS[4:]]),
     ],
 )  # fmt: skip
 def test_values_that_are_refused(kind: click.ParamType[Any], texts: list[str]) -> None:
@@ -118,9 +118,9 @@ def test_a_refusal_says_what_to_write() -> None:
     with pytest.raises(UsageError, match=r"got 'tow'; did you mean two\?"):
         values.Words(["one", "two"]).convert("tow", OPTION, None)
     with pytest.raises(UsageError, match=r"^RUN must be a folder that exists, got x \(No such file"):
-        values.ExistingFolder().convert("x", click.Argument(["run"]), None)
+        paths.ExistingFolder().convert("x", click.Argument(["run"]), None)
 
 
 def test_defaults_pass_as_they_are() -> None:
     assert values.PORT.convert(8000, OPTION, None) == 8000
-    assert values.OutputFile().convert(Path("keys.json"), OPTION, None) == Path("keys.json")
+    assert paths.OutputFile().convert(Path("keys.json"), OPTION, None) == Path("keys.json")

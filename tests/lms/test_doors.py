@@ -78,7 +78,7 @@ def test_the_command_tells_the_workers(tmp_path: Path, forks: ForkServer) -> Non
         [*weft, "--lms", "plenty", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "limit must be a number of bytes" in done.stderr
+    assert "--lms must be a number of bytes" in done.stderr
 
 
 def test_the_flag_is_checked_where_it_is_given() -> None:

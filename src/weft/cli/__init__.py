@@ -15,50 +15,63 @@ import click
 
 import weft
 
-# verb: (module, what --help says of it)
-VERBS = {
-    "run": ("weft.cli.training.run", "Run a script on one machine or many."),
-    "plan": ("weft.cli.training.plan", "Predict every way to share a model between hosts."),
-    "bench": ("weft.cli.training.bench", "Measure collectives."),
-    "check": ("weft.cli.hosts.check", "Check hosts and the network between them."),
-    "topology": ("weft.cli.hosts.topology", "Show what the machines look like."),
-    "learn": ("weft.cli.tables.learn", "Fit models to tables."),
-    "auto": ("weft.cli.tables.auto", "Find, explain and export the best model of a table."),
-    "data": ("weft.cli.tables.data", "Prepare tables for weft.learn."),
-    "serve": ("weft.cli.models.serve", "Serve models over REST and gRPC."),
-    "client": ("weft.cli.models.client", "Ask a server that speaks the open inference protocol."),
-    "export": ("weft.cli.models.export", "Write a trained model to a checked ONNX file."),
-    "model": ("weft.cli.models.model", "Look into models, and keep them in a store."),
-    "up": ("weft.cli.jobs.up", "Start the jobs service and its console."),
-    "submit": ("weft.cli.jobs.submit", "Queue a job."),
-    "jobs": ("weft.cli.jobs.jobs", "List jobs: what runs, what waits and why."),
-    "job": ("weft.cli.jobs.job", "Show, stop, retry, clone, compare a job; fetch its files."),
-    "logs": ("weft.cli.jobs.logs", "Print what a job prints."),
-    "tune": ("weft.cli.tuning.tune", "Search for good parameters of a script."),
-    "studies": ("weft.cli.tuning.studies", "List searches."),
-    "study": ("weft.cli.tuning.study", "Show, stop, extend, clone and export a search."),
-    "vision": ("weft.cli.vision.vision", "Keep data sets of pictures; train and deploy what sees them."),
-    "hosts": ("weft.cli.jobs.hosts", "List, add and drain the hosts of jobs."),
-    "dataset": ("weft.cli.jobs.dataset", "Register data by name and version."),
-    "models": ("weft.cli.service.models", "List and tag models of the jobs service."),
-    "deployment": ("weft.cli.service.deployment", "Serve models of the jobs service."),
-    "webhook": ("weft.cli.service.webhook", "Tell web addresses of what happens to jobs."),
-    "ffdl": ("weft.cli.jobs.ffdl", "Train with the words of FfDL's command line."),
-    "login": ("weft.cli.jobs.login", "Log in to a jobs service."),
-    "user": ("weft.cli.service.user", "Manage who may use the jobs service."),
-    "token": ("weft.cli.service.token", "Manage tokens of programs."),
-    "secret": ("weft.cli.service.secret", "Keep secrets for jobs."),
-    "retention": ("weft.cli.service.retention", "Remove jobs that are kept no longer."),
-    "audit": ("weft.cli.service.audit", "Print who did what in the jobs service."),
-    "backup": ("weft.cli.service.backup", "Keep a jobs service's data in one file."),
-    "restore": ("weft.cli.service.restore", "Make a jobs service's data from a backup."),
-    "kubernetes": ("weft.cli.training.cluster", "Follow and end runs on Kubernetes; set a cluster up."),
-    "rankfile": ("weft.cli.hosts.rankfile", "Write the rank file for some hosts."),
-    "scale": ("weft.cli.training.scale", "Give an elastic run other hosts while it goes on."),
-    "pause": ("weft.cli.training.pause", "End an elastic run at a checkpoint, to go on later."),
-    "ledger": ("weft.cli.training.ledger", "Check which samples an elastic run consumed."),
-    "timeline": ("weft.cli.training.timeline", "Show the changes of an elastic run."),
+# section of --help: {verb: (module, what --help says of it)}
+SECTIONS = {
+    "Runs": {
+        "run": ("weft.cli.training.run", "Run a script on one machine or many."),
+        "plan": ("weft.cli.training.plan", "Predict every way to share a model between hosts."),
+        "scale": ("weft.cli.training.scale", "Give an elastic run other hosts while it goes on."),
+        "pause": ("weft.cli.training.pause", "End an elastic run at a checkpoint, to go on later."),
+        "ledger": ("weft.cli.training.ledger", "Check which samples an elastic run consumed."),
+        "timeline": ("weft.cli.training.timeline", "Show the changes of an elastic run."),
+        "kubernetes": ("weft.cli.training.cluster", "Follow and end runs on Kubernetes; set a cluster up."),
+    },
+    "Machines": {
+        "check": ("weft.cli.hosts.check", "Check hosts and the network between them."),
+        "topology": ("weft.cli.hosts.topology", "Show what the machines look like."),
+        "rankfile": ("weft.cli.hosts.rankfile", "Write the rank file for some hosts."),
+        "bench": ("weft.cli.training.bench", "Measure collectives."),
+    },
+    "Tables and pictures": {
+        "auto": ("weft.cli.tables.auto", "Find, explain and export the best model of a table."),
+        "learn": ("weft.cli.tables.learn", "Fit models to tables."),
+        "data": ("weft.cli.tables.data", "Prepare tables for weft learn."),
+        "vision": ("weft.cli.vision.vision", "Keep data sets of pictures; train and deploy models of them."),
+    },
+    "Models": {
+        "export": ("weft.cli.models.export", "Write a trained model to a checked ONNX file."),
+        "model": ("weft.cli.models.model", "Look into models, and keep them in a store."),
+        "serve": ("weft.cli.models.serve", "Serve models over REST and gRPC."),
+        "client": ("weft.cli.models.client", "Ask a server that speaks the open inference protocol."),
+    },
+    "Jobs and searches": {
+        "submit": ("weft.cli.jobs.submit", "Queue a job."),
+        "jobs": ("weft.cli.jobs.jobs", "List jobs: what runs, what waits and why."),
+        "job": ("weft.cli.jobs.job", "Show, stop, retry, clone, compare a job; fetch its files."),
+        "logs": ("weft.cli.jobs.logs", "Print what a job prints."),
+        "tune": ("weft.cli.tuning.tune", "Search for good parameters of a script."),
+        "studies": ("weft.cli.tuning.studies", "List searches."),
+        "study": ("weft.cli.tuning.study", "Show, stop, extend, clone and export a search."),
+        "dataset": ("weft.cli.jobs.dataset", "Register data by name and version."),
+        "models": ("weft.cli.service.models", "List and tag models of the jobs service."),
+        "deployment": ("weft.cli.service.deployment", "Serve models of the jobs service."),
+        "ffdl": ("weft.cli.jobs.ffdl", "Train with the words of FfDL's command line."),
+    },
+    "The jobs service": {
+        "up": ("weft.cli.jobs.up", "Start the jobs service and its console."),
+        "login": ("weft.cli.jobs.login", "Log in to a jobs service."),
+        "hosts": ("weft.cli.jobs.hosts", "List, add and drain the hosts of jobs."),
+        "user": ("weft.cli.service.user", "Manage who may use the jobs service."),
+        "token": ("weft.cli.service.token", "Manage tokens of programs."),
+        "secret": ("weft.cli.service.secret", "Keep secrets for jobs."),
+        "webhook": ("weft.cli.service.webhook", "Tell web addresses of what happens to jobs."),
+        "retention": ("weft.cli.service.retention", "Remove jobs that are kept no longer."),
+        "audit": ("weft.cli.service.audit", "Print who did what in the jobs service."),
+        "backup": ("weft.cli.service.backup", "Keep a jobs service's data in one file."),
+        "restore": ("weft.cli.service.restore", "Make a jobs service's data from a backup."),
+    },
 }
+VERBS = {verb: module for verbs in SECTIONS.values() for verb, (module, _) in verbs.items()}
 
 
 class Verbs(click.Group):
@@ -70,12 +83,14 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(VERBS[cmd_name][0]).command
+        command: click.Command = import_module(VERBS[cmd_name]).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+        column = max(map(len, VERBS))  # one for all sections
+        for section, verbs in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(verb.ljust(column), text) for verb, (_, text) in verbs.items()])
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

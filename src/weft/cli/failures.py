@@ -15,6 +15,7 @@ from traceback import walk_tb
 
 import click
 
+from weft.cli.misuse import describe_misuse
 from weft.errors import WeftError
 from weft.version import __version__
 
@@ -60,6 +61,10 @@ def describe_failure(error: BaseException) -> CommandFailure | None:
     """Return what to say of an error; None for a fault of Weft's own."""
     if isinstance(error, WeftError):
         return CommandFailure(str(error), error.exit_code)
+    if isinstance(error, click.UsageError):
+        return CommandFailure(describe_misuse(error), error.exit_code)
+    if isinstance(error, click.ClickException):
+        return CommandFailure(error.format_message(), error.exit_code)
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
         return None if isinstance(error.__cause__, EOFError) else CommandFailure("interrupted", INTERRUPTED)
     if isinstance(error, OSError):
@@ -142,7 +147,7 @@ def _describe_parser_error(error: BaseException) -> CommandFailure | None:
 
 def print_failure(error: BaseException) -> int:
     """Print an error on standard error, in words or as a traceback; return the exit code."""
-    if isinstance(error, click.ClickException):
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
     failure = describe_failure(error)

@@ -18,7 +18,7 @@ def load_estimator(path: Path) -> Any:
     try:
         model = _unpickled(path)
     except FileNotFoundError as error:
-        raise ModelError(f"{path} must be a pickled estimator, got nothing there") from error
+        raise ModelError(f"{path} must be a pickled estimator, got nothing there; check the path") from error
     except (Exception, SystemExit) as error:  # the file may run any code
         raise ModelError(
             f"{path} must be a pickled estimator of weft.learn, got {_why(error)}; fit one with "
@@ -46,4 +46,5 @@ def _why(error: BaseException) -> str:
         return "an empty file or one that is cut short"
     if isinstance(error, ModuleNotFoundError):
         return f"one that needs the module {error.name}, which is not installed"
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}"
+    reason = str(error).splitlines()[0].rstrip(".") if str(error) else "no reason given"
+    return f"{type(error).__name__}: {reason}"

@@ -166,7 +166,7 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             self._drop(connection)
             where = self._parts.netloc.rpartition("@")[2]
-            raise ServerError(0, f"{where} must be a server that answers, got: {error!r}") from error
+            raise ServerError(0, _unanswered(where, error)) from error
         if answer.status >= 400:
             raise ServerError(answer.status, _reason(data, answer))
         return {name.lower(): value for name, value in answer.getheaders()}, data
@@ -196,7 +196,8 @@ class Client:
             connection.connect()
         except OSError as error:
             connection.close()
-            raise ServerError(0, f"{host}:{port} must be a server that answers, got: {error}") from error
+            where = self._parts.netloc.rpartition("@")[2]
+            raise ServerError(0, _unanswered(where, error)) from error
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._local.connection = connection
         self._open.append(connection)
@@ -291,6 +292,11 @@ def unpack(body: bytes, json_length: int | None) -> dict[str, Array]:
 def _path(model: str, version: str | int | None = None) -> str:
     base = f"/v2/models/{quote(model)}"
     return base if version is None else f"{base}/versions/{quote(str(version))}"
+
+
+def _unanswered(where: str, error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or repr(error)
+    return f"{where} must be a server that answers, got: {reason}; check the address, and whether it runs"
 
 
 def _reason(data: bytes, answer: http.client.HTTPResponse) -> str:

@@ -98,10 +98,12 @@ def _opened(path: Path) -> Iterator[mmap.mmap]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if not {IR_VERSION, GRAPH} <= {number for number, _ in _fields(data, (0, len(data)))}:
-                raise ModelError(f"{path} must be an ONNX file, got one with no graph in it")
+                raise ModelError(
+                    f"{path} must be an ONNX file, got one with no graph in it; write it again with weft export"
+                )
             yield data
     except FileNotFoundError as error:
-        raise ModelError(f"{path} must be an ONNX file, got nothing there") from error
+        raise ModelError(f"{path} must be an ONNX file, got nothing there; check the path") from error
     except OSError as error:
         raise ModelError(f"{path} must be an ONNX file that can be read: {error.strerror}") from error
     except _TornError as error:
@@ -111,7 +113,9 @@ def _opened(path: Path) -> Iterator[mmap.mmap]:
     except ModelError:
         raise
     except ValueError as error:  # nothing at all cannot be mapped
-        raise ModelError(f"{path} must be an ONNX file, got an empty one") from error
+        raise ModelError(
+            f"{path} must be an ONNX file, got an empty one; write it again with weft export"
+        ) from error
 
 
 def _spans(data: mmap.mmap, message: Span, wanted: int) -> Iterator[Span]:

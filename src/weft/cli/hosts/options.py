@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from weft.cli.values import WORKERS, ExistingFile
+from weft.cli.paths import ExistingFile
+from weft.cli.values import WORKERS
 from weft.errors import HostListError
 from weft.topology.hostlist import HostEntry, parse_hosts, read_hostfile
 

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from weft.cli.hosts.options import chosen_hosts, dimension_options, host_options
-from weft.cli.values import WORKERS, OutputFile, write_output
+from weft.cli.paths import OutputFile, write_output
+from weft.cli.values import WORKERS
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 

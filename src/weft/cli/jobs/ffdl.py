@@ -19,7 +19,8 @@ import click
 import weft
 from weft.cli.jobs.options import json_option, missing_extra, open_client, url_option
 from weft.cli.jobs.printing import plain
-from weft.cli.values import ExistingFile, OutputFile, Text, Whole
+from weft.cli.paths import ExistingFile, OutputFile
+from weft.cli.values import Text, Whole
 from weft.errors import ConnectError, UsageError
 from weft.text import format_table, plural
 

@@ -29,7 +29,8 @@ from weft.cli.jobs.printing import (
     print_facts,
     said_of,
 )
-from weft.cli.values import WORKERS, NameValue, OutputFolder, Text
+from weft.cli.paths import OutputFolder
+from weft.cli.values import WORKERS, NameValue, Text
 from weft.text import format_size, plural
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from weft.cli.jobs.options import USER_NAME, json_option, missing_extra, print_data
-from weft.cli.values import ExistingFile, Url, Whole
+from weft.cli.paths import ExistingFile
+from weft.cli.values import Url, Whole
 from weft.errors import UsageError
 
 if TYPE_CHECKING:

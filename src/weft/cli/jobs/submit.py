@@ -25,7 +25,8 @@ from weft.cli.jobs.options import (
     url_option,
 )
 from weft.cli.jobs.printing import plain, said_of
-from weft.cli.values import COUNT, ExistingFolder, Real, Size, Text, Whole, WorkerLimits
+from weft.cli.paths import ExistingFolder
+from weft.cli.values import COUNT, Real, Size, Text, Whole, WorkerLimits
 from weft.errors import UsageError
 from weft.text import format_size, format_table, plural
 

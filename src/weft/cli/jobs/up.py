@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from weft.cli.jobs.options import DATABASE, missing_extra
-from weft.cli.values import PORT_OR_ANY, Cidr, ExistingFile, OutputFile, OutputFolder, Size, Text, Whole
+from weft.cli.paths import ExistingFile, OutputFile, OutputFolder
+from weft.cli.values import PORT_OR_ANY, Cidr, Size, Text, Whole
 
 PORT = 8765
 ADDRESS = Text("an address of this machine", "127.0.0.1", like=r"[A-Za-z0-9.:_-]{1,253}")

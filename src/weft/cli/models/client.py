@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from weft.cli.values import ExistingFile, Url, Whole
+from weft.cli.paths import ExistingFile
+from weft.cli.values import Url, Whole
 from weft.errors import UsageError
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.values import ExistingFile, ExistingPath, Numbers, OutputFile, Real, Whole
+from weft.cli.paths import ExistingFile, ExistingPath, OutputFile
+from weft.cli.values import Numbers, Real, Whole
 from weft.errors import ModelError
 
 if TYPE_CHECKING:

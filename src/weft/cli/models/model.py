@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.values import NAME, THREADS, ExistingFile, OutputFolder, PossibleFolder, Shape, ValueType, Whole
+from weft.cli.paths import ExistingFile, OutputFolder, PossibleFolder
+from weft.cli.values import NAME, THREADS, Shape, ValueType, Whole
 from weft.errors import ModelError
 from weft.text import suggestion
 
@@ -198,6 +199,9 @@ def _print(entries: Sequence[Entry], as_json: bool, *, many: bool = False) -> No
     if as_json:
         data = [entry.to_json() for entry in entries]
         click.echo(json.dumps(data if many else data[0]))
+        return
+    if not entries:
+        click.echo("no models; keep one with weft model push FILE.onnx", err=True)
         return
     rows = [("model", "aliases", "size", "sha256", "pushed")]
     rows += [

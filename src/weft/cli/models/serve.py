@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.paths import ExistingFile, ExistingFolder, OutputFile
 from weft.cli.values import (
     COUNT,
     PORT_OR_ANY,
     THREADS,
     Cidr,
-    ExistingFile,
-    ExistingFolder,
     NameValue,
-    OutputFile,
     Real,
     Seconds,
     Size,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from weft.cli.jobs.options import DATABASE, json_option, missing_extra, print_data
-from weft.cli.values import OutputFile, PossibleFolder
+from weft.cli.paths import OutputFile, PossibleFolder
 from weft.errors import UsageError
 from weft.text import format_size, plural
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from weft.cli.jobs.options import json_option, missing_extra
+from weft.cli.paths import ExistingFile
 from weft.cli.service.backup import place_of, place_options, print_report
-from weft.cli.values import ExistingFile
 
 
 @click.command("restore")

@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 import click
 
 from weft.cli.jobs.options import open_client, print_data, url_option
-from weft.cli.values import NAME, ExistingFile, OutputFolder, Real, Text, Whole
+from weft.cli.paths import ExistingFile, OutputFolder
+from weft.cli.values import NAME, Real, Text, Whole
 from weft.errors import UsageError
 from weft.text import format_table
 

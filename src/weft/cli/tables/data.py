@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from weft.cli.values import OutputFolder, Size
+from weft.cli.paths import OutputFolder
+from weft.cli.values import Size
 
 
 @click.group("data")

@@ -11,8 +11,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from weft.cli.paths import ExistingFile
 from weft.cli.training.options import launch_config, launch_options
-from weft.cli.values import ExistingFile, NameValue, Size
+from weft.cli.values import NameValue, Size
 from weft.errors import UsageError
 from weft.launch.command import Command
 

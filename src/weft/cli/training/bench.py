@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.paths import OutputFile, write_output
 from weft.cli.training.options import launch_config, launch_options
-from weft.cli.values import COUNT, COUNT_OR_NONE, OutputFile, Real, Size, Words, write_output
+from weft.cli.values import COUNT, COUNT_OR_NONE, Real, Size, Words
 from weft.collectives.bench.plan import (
     BUS_FACTORS,
     ELEMENT_BYTES,

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from weft.cli.values import ExistingFile, Text
+from weft.cli.paths import ExistingFile
+from weft.cli.values import Text
 
 
 @click.group("kubernetes")

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from weft.cli.hosts.options import F
-from weft.cli.values import COUNT, ExistingFile, Text
+from weft.cli.paths import ExistingFile
+from weft.cli.values import COUNT, Text
 from weft.errors import UsageError
 from weft.launch.pod_settings import LABEL, QUANTITY, KubernetesConfig
 from weft.text import shorten

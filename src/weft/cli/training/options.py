@@ -11,19 +11,8 @@ from typing import Any
 import click
 
 from weft.cli.hosts.options import F, chosen_hosts, dimension_options, host_options
-from weft.cli.values import (
-    CARD,
-    COUNT,
-    INTERPRETER,
-    PORT,
-    WORKERS,
-    Checked,
-    ExistingFile,
-    OutputFolder,
-    Seconds,
-    Text,
-    WorkersPerHost,
-)
+from weft.cli.paths import ExistingFile, OutputFolder
+from weft.cli.values import CARD, COUNT, INTERPRETER, PORT, WORKERS, Checked, Seconds, Text, WorkersPerHost
 from weft.collectives.choices import parse_mode, parse_wire
 from weft.errors import RankfileError, UsageError
 from weft.launch.command import Command

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.hosts.options import chosen_hosts, host_options
-from weft.cli.values import Checked, ExistingFile, OutputFile, Size, Text, Whole, write_output
+from weft.cli.paths import ExistingFile, OutputFile, write_output
+from weft.cli.values import Checked, Size, Text, Whole
 from weft.errors import UsageError
 
 if TYPE_CHECKING:

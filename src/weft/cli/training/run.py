@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from weft.cli.paths import OutputFile
 from weft.cli.training.kubernetes import kubernetes_config, kubernetes_options
 from weft.cli.training.options import launch_config, launch_options
-from weft.cli.values import COUNT, COUNT_OR_NONE, OutputFile, Seconds, Size, Text, WorkerLimits
+from weft.cli.values import COUNT, COUNT_OR_NONE, DeviceMemory, Seconds, Size, Text, WorkerLimits
 from weft.compat.horovod.launcher.beside import conflict as two_horovods
 from weft.errors import UsageError
 from weft.launch.command import Command
@@ -195,7 +196,10 @@ def _adopt(ctx: click.Context, _param: click.Parameter, run: str | None) -> None
     help="End a worker that holds more memory than this, 16GiB say.",
 )
 @click.option(
-    "--lms", metavar="BYTES", help="Train within this much device memory, 20GB say (see docs/how-to/lms.md)."
+    "--lms",
+    type=DeviceMemory(),
+    metavar="BYTES|auto",
+    help="Train within this much device memory, 20GB say, or auto (see docs/how-to/lms.md).",
 )
 @click.option(
     "--plan",
@@ -334,9 +338,9 @@ def make_config(any_command: bool, **options: Any) -> LaunchConfig:
     module, nnodes = options.pop("module"), options.pop("nnodes")
     options.pop("standalone")
     if (budget := options.pop("lms")) is not None:
-        from weft.lms.autoload import VARIABLE, check_limit
+        from weft.lms.autoload import VARIABLE
 
-        options["env"] = (*options["env"], f"{VARIABLE}={check_limit(budget)}")
+        options["env"] = (*options["env"], f"{VARIABLE}={budget}")
     kind = "module" if module else "command" if any_command else "script"
     config = launch_config(Command(kind, rest[0], rest[1:]), options)  # type: ignore[arg-type]
     least = _least_hosts(nnodes, len(config.host_names) or 1)

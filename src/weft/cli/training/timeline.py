@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.values import OutputFile, write_output
+from weft.cli.paths import OutputFile, write_output
 
 if TYPE_CHECKING:
     from weft.elastic.history.timeline import Event, MembershipChange

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from weft.cli.jobs.options import NAME_OF_JOB, Duration, json_option, print_data, url_option, yes_option
+from weft.cli.paths import OutputFile
 from weft.cli.tuning.found import STUDY, ask, folder_of, is_in_service, state_of
 from weft.cli.tuning.trials import COMMANDS
-from weft.cli.values import OutputFile, Real, Text, Whole
+from weft.cli.values import Real, Text, Whole
 from weft.errors import UsageError
 
 
@@ -62,8 +63,8 @@ def show(name: str, limit: int, url: str | None, as_json: bool) -> None:
 @json_option
 def best(name: str, output: Path | None, url: str | None, as_json: bool) -> None:
     """Print the parameters of the best trial, as a config file with -o."""
+    from weft.cli.paths import write_output
     from weft.cli.tuning.remote import fetch_state
-    from weft.cli.values import write_output
     from weft.tune.results.export import best_config
     from weft.tune.results.views import trial_view
 

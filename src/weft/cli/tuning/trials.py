@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from weft.cli.jobs.options import NAME_OF_JOB, json_option, print_data, url_option
+from weft.cli.paths import OutputFolder
 from weft.cli.tuning.found import STUDY, TRIAL, ask, folder_of, is_in_service, state_of
 from weft.cli.tuning.tune import point_of
-from weft.cli.values import OutputFolder, Text, Whole
+from weft.cli.values import Text, Whole
 from weft.errors import UsageError
 
 

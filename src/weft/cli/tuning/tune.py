@@ -9,7 +9,8 @@ import click
 
 from weft.cli.jobs.options import NAME_OF_JOB, Duration, json_option, print_data, url_option
 from weft.cli.jobs.submit import Submit, is_spec
-from weft.cli.values import ExistingFile, ExistingFolder, NameValue, Real, Text, Whole, WorkerLimits
+from weft.cli.paths import ExistingFile, ExistingFolder
+from weft.cli.values import NameValue, Real, Text, Whole, WorkerLimits
 from weft.errors import UsageError
 
 if TYPE_CHECKING:

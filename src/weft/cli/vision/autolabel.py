@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from weft.cli.values import ExistingFolder, OutputFolder, Real, Text
+from weft.cli.paths import ExistingFolder, OutputFolder
+from weft.cli.values import Real, Text
 
 
 @click.command("autolabel")

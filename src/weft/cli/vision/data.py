@@ -9,7 +9,8 @@ import click
 
 from weft.cli.jobs.options import confirm, print_data, print_removed, yes_option
 from weft.cli.jobs.printing import moment, plain
-from weft.cli.values import ExistingPath, NameValue, Real, Text, ValueType, Whole
+from weft.cli.paths import ExistingPath
+from weft.cli.values import NameValue, Real, Text, ValueType, Whole
 from weft.cli.vision.chosen_files import copy, files, move
 from weft.cli.vision.options import NAME, place_options, progress
 from weft.cli.vision.places import open_place

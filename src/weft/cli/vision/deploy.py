@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.jobs.options import json_option, open_client, print_data, url_option
-from weft.cli.values import PORT, ExistingFile, Text
+from weft.cli.paths import ExistingFile
+from weft.cli.values import PORT, Text
 from weft.errors import ModelError, UsageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from weft.cli.values import ExistingFolder, OutputFolder, Text
+from weft.cli.paths import ExistingFolder, OutputFolder
+from weft.cli.values import Text
 
 
 @click.command("evaluate")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from weft.cli.values import ExistingFolder, OutputFile
+from weft.cli.paths import ExistingFolder, OutputFile
 from weft.errors import UsageError
 
 

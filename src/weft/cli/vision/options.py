@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from weft.cli.jobs.options import json_option, url_option
-from weft.cli.values import PossibleFolder, Text
+from weft.cli.paths import PossibleFolder
+from weft.cli.values import Text
 from weft.cli.vision.places import Report
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from weft.cli.values import ExistingFile, ExistingFolder, OutputFile, OutputFolder, Real, Whole
+from weft.cli.paths import ExistingFile, ExistingFolder, OutputFile, OutputFolder
+from weft.cli.values import Real, Whole
 from weft.errors import UsageError
 
 

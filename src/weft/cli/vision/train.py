@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 import click
 
 from weft.cli.jobs.options import open_client, print_data, url_option
-from weft.cli.values import ExistingFile, OutputFolder, Real, Text
+from weft.cli.paths import ExistingFile, OutputFolder
+from weft.cli.values import Real, Text
 from weft.errors import UsageError
 
 if TYPE_CHECKING:

@@ -52,7 +52,9 @@ class Chunk:
 
 def kind_of(path: Path) -> str:
     if path.suffix.lower() not in KINDS:
-        raise DataError(f"{path} must end in one of {', '.join(KINDS)}, got {path.suffix or 'nothing'!r}")
+        raise DataError(
+            f"{path} must end in one of {', '.join(KINDS)}, got {path.suffix or 'no ending'}; convert it first"
+        )
     return KINDS[path.suffix.lower()]
 
 

@@ -49,8 +49,9 @@ def open_source(X: Any, target: Any, memory: str | int | None = None) -> StoredT
     if target is None and all(map(is_svmlight, files)):
         target = LABEL
     if not isinstance(target, str):
+        got = "none" if target is None else type(target).__name__
         raise DataError(
-            f"y must be the name of the target column where X is a path, got {type(target).__name__}"
+            f"y must be the name of the target column where X is a path, got {got}; write y='label' (--target label)"
         )
     folder = cache_folder("tables") / fingerprint(files, target)
     if is_stored(folder):

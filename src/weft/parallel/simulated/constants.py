@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from weft.errors import UsageError
 from weft.parallel.prediction.cluster import ClusterFacts
-from weft.text import suggestion
 
 GB = 10**9
 
@@ -56,9 +56,9 @@ MOST_HOSTS = 65536
 def accelerator(name: str) -> AcceleratorKind:
     """Return an accelerator by its name."""
     if name.lower() not in ACCELERATORS:
-        raise UsageError(
-            f"--gpu must be one of {', '.join(ACCELERATORS)}, got {name!r}; {suggestion(name.lower(), ACCELERATORS)}"
-        )
+        near = get_close_matches(name.lower(), ACCELERATORS, n=1)
+        advice = f"did you mean {near[0]}?" if near else "write the one whose speed is nearest"
+        raise UsageError(f"--gpu must be one of {', '.join(ACCELERATORS)}, got {name!r}; {advice}")
     return ACCELERATORS[name.lower()]
 
 

@@ -184,7 +184,7 @@ class Store:
         name, which = split_reference(reference)
         if (which is None) is not every or (which and not which.isdecimal()):
             raise ModelError(
-                f"what is removed must be one version, NAME@3, or every one: NAME with --all; got {reference!r}"
+                f"a model to remove must be one version or all of them, got {reference!r}; write NAME@3, or NAME --all"
             )
         with self._changing(name) as catalogue:
             gone = tuple(catalogue.versions) if every else (catalogue.find(which),)

@@ -39,7 +39,7 @@ def make_model(name: str) -> Any:
     if not (colon and home and factory):
         raise ModelError(
             f"a model must be MODULE:FACTORY, FILE.py:FACTORY or a pickled estimator ({', '.join(PICKLES)}), "
-            f"got {name!r}"
+            f"got {name!r}; write model.py:make for a function that returns a torch module"
         )
     module = _import_file(Path(home)) if home.endswith(".py") else _import(home)
     made: Any = module

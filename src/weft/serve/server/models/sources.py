@@ -119,10 +119,12 @@ def source_of(text: str, store: Store | None) -> ModelSource:
     if target.endswith(".onnx"):
         path = Path(target)
         if not path.is_file():
-            raise UsageError(f"{target} must be an ONNX file, got nothing there")
+            raise UsageError(f"{target} must be an ONNX file, got nothing there; check the path")
         return FileSource(name if equals else path.stem, path)
     if ":" in target:
         return TorchSource(name if equals else target.rpartition(":")[2], target)
+    if Path(target).is_file():
+        raise UsageError(f"a model in a file must end in .onnx, got {target}; write one with weft export")
     base, _, which = target.partition("@")
     store = store or Store()
     store.resolve(target)  # says what is there, if this is not
