@@ -261,7 +261,7 @@ def counts() -> list[Count]:
     found = modules()
     return [
         files_in_a_folder(found, 15),
-        repeated_class_names(found, 5),
+        repeated_class_names(found, 2),
         largest_import_cycle(found, 0),
         mutable_module_state(found, 5),
         environment_writes(found, 0),

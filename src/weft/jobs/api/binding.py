@@ -22,7 +22,7 @@ from weft.jobs.api.failures import ApiRefusal, not_found
 from weft.jobs.api.once import answer_once
 from weft.jobs.api.operations import PREFIX, ApiOperation
 from weft.jobs.api.state import ApiCall, ApiState
-from weft.jobs.api.types.common import Problem
+from weft.jobs.api.types.common import RequestProblem
 from weft.jobs.store.events import add_audit
 
 Handler = Callable[[ApiCall], Awaitable[Any]]
@@ -191,4 +191,4 @@ def invalid(error: msgspec.ValidationError, model: type) -> ApiRefusal:
     subject, _, rest = text.partition(" must ")
     must, _, rest = rest.rpartition(", got ")
     got, _, following = rest.partition("; ")
-    return ApiRefusal(422, text, problems=(Problem(subject, must, got, following),))
+    return ApiRefusal(422, text, problems=(RequestProblem(subject, must, got, following),))

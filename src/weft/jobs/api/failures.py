@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from weft.errors import UsageError, WeftError
 from weft.jobs.accounts.users import AccountConflictError
-from weft.jobs.api.types.common import ApiError, ErrorDetail, Problem
+from weft.jobs.api.types.common import ApiError, ErrorDetail, RequestProblem
 from weft.jobs.data.datasets import DatasetNotFound
 from weft.jobs.data.deployments import DeploymentNotFound
 from weft.jobs.lifecycle import StateError
@@ -45,7 +45,7 @@ class ApiRefusal(WeftError):  # noqa: N818 (an answer, not a mistake of ours)
         text: str,
         *,
         code: str | None = None,
-        problems: tuple[Problem, ...] = (),
+        problems: tuple[RequestProblem, ...] = (),
         retry_after_s: int | None = None,
     ) -> None:
         super().__init__(text)
@@ -70,7 +70,7 @@ def as_refusal(error: Exception) -> ApiRefusal | None:
         case RefusalError():
             return ApiRefusal(error.status, str(error), retry_after_s=error.retry_after_s)
         case SpecError():
-            problems = tuple(Problem(one.path, one.must, one.got, one.next) for one in error.problems)
+            problems = tuple(RequestProblem(one.path, one.must, one.got, one.next) for one in error.problems)
             return ApiRefusal(422, str(error), code="bad-spec", problems=problems)
         case JobNotFound() | HostNotFound() | DatasetNotFound() | DeploymentNotFound() | StudyNotFound():
             return ApiRefusal(404, str(error))

@@ -28,7 +28,7 @@ class DatasetNotFound(UsageError, LookupError):  # noqa: N818  (the name of the 
 
 
 @dataclass(frozen=True)
-class DatasetVersion:
+class RegisteredVersion:
     """One version of a data set."""
 
     name: str
@@ -52,7 +52,7 @@ class Dataset:
     user_id: int
     user_name: str
     created_ms: int
-    versions: tuple[DatasetVersion, ...]
+    versions: tuple[RegisteredVersion, ...]
 
 
 def check_name(name: str) -> str:
@@ -83,7 +83,7 @@ def add_version(
     user_name: str,
     note: str = "",
     description: str | None = None,
-) -> DatasetVersion:
+) -> RegisteredVersion:
     """Add the next version; the newest one again, from the same place, is not added twice."""
     check_name(name)
     row = connection.execute(sa.select(dataset).where(dataset.c.name == name)).one_or_none()
@@ -118,7 +118,7 @@ def add_version(
     return _versions(connection, row.id)[0]
 
 
-def _versions(connection: sa.Connection, dataset_id: int) -> tuple[DatasetVersion, ...]:
+def _versions(connection: sa.Connection, dataset_id: int) -> tuple[RegisteredVersion, ...]:
     columns = [
         column for column in dataset_version.c if column.name not in ("manifest", "dataset_id", "user_id")
     ]
@@ -128,7 +128,7 @@ def _versions(connection: sa.Connection, dataset_id: int) -> tuple[DatasetVersio
         )
     )
     found = found.where(dataset_version.c.dataset_id == dataset_id).order_by(dataset_version.c.version.desc())
-    return tuple(DatasetVersion(**row._mapping) for row in connection.execute(found))
+    return tuple(RegisteredVersion(**row._mapping) for row in connection.execute(found))
 
 
 def list_datasets(connection: sa.Connection) -> tuple[Dataset, ...]:
@@ -155,7 +155,7 @@ def _dataset(connection: sa.Connection, row: Any) -> Dataset:
     return Dataset(**row._mapping, versions=_versions(connection, row.id))
 
 
-def find_version(connection: sa.Connection, reference: str) -> tuple[DatasetVersion, DataManifest]:
+def find_version(connection: sa.Connection, reference: str) -> tuple[RegisteredVersion, DataManifest]:
     """Return the version that a reference means, with its files."""
     name, number = parse_reference(reference)
     found = find_dataset(connection, name)

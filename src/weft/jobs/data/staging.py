@@ -15,7 +15,7 @@ from pathlib import Path
 from weft.errors import UsageError
 from weft.jobs.accounts.sealing import Sealer
 from weft.jobs.data.connections import S3Place, find_connection, parse_place
-from weft.jobs.data.datasets import DatasetVersion, find_version, record_input
+from weft.jobs.data.datasets import RegisteredVersion, find_version, record_input
 from weft.jobs.data.manifests import DataManifest, changed, check_unchanged, scan
 from weft.jobs.data.s3 import S3Bucket, S3Cache, manifest_of, upload_folder
 from weft.jobs.spec.model import JobSpec
@@ -118,5 +118,5 @@ class DataStaging:
             )
 
 
-def _named(version: DatasetVersion) -> str:
+def _named(version: RegisteredVersion) -> str:
     return f"dataset:{version.name}@{version.version}"

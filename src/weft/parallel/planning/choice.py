@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weft.errors import UsageError
 from weft.parallel.planning.candidates import PLAIN_DDP, PLAIN_FSDP, candidates
 from weft.parallel.prediction.cluster import ClusterFacts
-from weft.parallel.prediction.predict import Prediction, predict
+from weft.parallel.prediction.predict import StepPrediction, predict
 from weft.parallel.prediction.step import RecordedStep
 from weft.parallel.prediction.way import KINDS, Change, Kind, Way
 from weft.text import format_seconds, format_size
@@ -23,11 +23,11 @@ _SIMPLEST: tuple[Kind, ...] = ("ddp", "hsdp", "fsdp-keep", "zero2", "fsdp", "zer
 class WayChoice:
     """The best way, all that were played, and why it was chosen."""
 
-    best: Prediction
-    predictions: tuple[Prediction, ...]  # quickest first; those that do not fit last
+    best: StepPrediction
+    predictions: tuple[StepPrediction, ...]  # quickest first; those that do not fit last
     reason: str
 
-    def of(self, way: Way) -> Prediction | None:
+    def of(self, way: Way) -> StepPrediction | None:
         return next((each for each in self.predictions if each.way == way), None)
 
 
@@ -59,7 +59,7 @@ def choose(
     return WayChoice(best, tuple(played), _reason(best, played, step, cluster))
 
 
-def _complexity(each: Prediction) -> tuple[int, int, int, float, float]:
+def _complexity(each: StepPrediction) -> tuple[int, int, int, float, float]:
     """Order ways that are equally quick: what changes less comes first, then what is simpler, then what is quicker."""
     way = each.way
     return (
@@ -71,7 +71,7 @@ def _complexity(each: Prediction) -> tuple[int, int, int, float, float]:
     )
 
 
-def _nothing_fits(played: Sequence[Prediction], wanted: set[str], cluster: ClusterFacts) -> str:
+def _nothing_fits(played: Sequence[StepPrediction], wanted: set[str], cluster: ClusterFacts) -> str:
     least = min((each for each in played if each.way.kind in wanted), key=lambda each: each.peak_bytes)
     return (
         f"a way must fit into {format_size(cluster.device_bytes)} of each worker, got {least.way} as the smallest "
@@ -79,7 +79,9 @@ def _nothing_fits(played: Sequence[Prediction], wanted: set[str], cluster: Clust
     )
 
 
-def _reason(best: Prediction, played: Sequence[Prediction], step: RecordedStep, cluster: ClusterFacts) -> str:
+def _reason(
+    best: StepPrediction, played: Sequence[StepPrediction], step: RecordedStep, cluster: ClusterFacts
+) -> str:
     """Tell what the best way waits for, and what the usual ones would have."""
     parts = [_bound(best, cluster)]
     for name, way in (("plain DDP", PLAIN_DDP), ("FSDP2 over all workers", PLAIN_FSDP)):
@@ -101,7 +103,7 @@ def _reason(best: Prediction, played: Sequence[Prediction], step: RecordedStep, 
     return "; ".join(parts)
 
 
-def _bound(best: Prediction, cluster: ClusterFacts) -> str:
+def _bound(best: StepPrediction, cluster: ClusterFacts) -> str:
     if cluster.world == 1:
         return "there is one worker, so nothing is sent"
     if best.waiting_s <= 0.02 * best.step_s:
@@ -114,7 +116,7 @@ def _bound(best: Prediction, cluster: ClusterFacts) -> str:
     )
 
 
-def _bytes_beside(other: Prediction, best: Prediction) -> str:
+def _bytes_beside(other: StepPrediction, best: StepPrediction) -> str:
     if not best.card_bytes:
         return f", sends {format_size(other.card_bytes)}" if other.card_bytes else ""
     ratio = other.card_bytes / best.card_bytes

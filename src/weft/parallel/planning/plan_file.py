@@ -17,7 +17,7 @@ from weft.files import write_whole
 from weft.parallel.planning.candidates import candidates
 from weft.parallel.planning.choice import WayChoice, choose
 from weft.parallel.prediction.cluster import ClusterFacts
-from weft.parallel.prediction.predict import Prediction, predict
+from weft.parallel.prediction.predict import StepPrediction, predict
 from weft.parallel.prediction.step import RecordedStep
 from weft.parallel.prediction.way import KINDS, Change, Way
 from weft.text import suggestion
@@ -34,7 +34,7 @@ class ParallelPlan:
     format: int
     way: Way
     reason: str
-    predicted: Prediction
+    predicted: StepPrediction
     cluster: ClusterFacts
     step: RecordedStep
     allow: Change = "rounding"

@@ -8,7 +8,7 @@ from typing import Any
 from weft.parallel.planning.candidates import PLAIN_DDP, PLAIN_FSDP
 from weft.parallel.planning.choice import WayChoice
 from weft.parallel.prediction.cluster import ClusterFacts
-from weft.parallel.prediction.predict import Prediction
+from weft.parallel.prediction.predict import StepPrediction
 from weft.parallel.prediction.step import RecordedStep
 from weft.text import format_seconds, format_size, format_table, plural
 
@@ -28,7 +28,7 @@ def render_choice(
     return "\n".join([*lines, "", f"best: {choice.best.way}", f"why: {choice.reason}"])
 
 
-def summary(choice: WayChoice) -> list[Prediction]:
+def summary(choice: WayChoice) -> list[StepPrediction]:
     """Return the best way of each kind for each change, and the ways that people begin with."""
     seen: set[tuple[str, str, bool]] = set()
     found = []
@@ -49,7 +49,7 @@ def _about(step: RecordedStep, cluster: ClusterFacts) -> str:
     return f"{model}, {format_seconds(step.compute_s)} of compute a step{passes}{times}\n{where}{link}"
 
 
-def _table(rows: Sequence[Prediction], choice: WayChoice, cluster: ClusterFacts) -> list[str]:
+def _table(rows: Sequence[StepPrediction], choice: WayChoice, cluster: ClusterFacts) -> list[str]:
     table = [HEAD, *(_cells(each, choice) for each in rows)]
     keep = [
         column
@@ -59,7 +59,7 @@ def _table(rows: Sequence[Prediction], choice: WayChoice, cluster: ClusterFacts)
     return format_table([tuple(row[column] for column in keep) for row in table], {"", "way", "changes"})
 
 
-def _cells(each: Prediction, choice: WayChoice) -> tuple[str, ...]:
+def _cells(each: StepPrediction, choice: WayChoice) -> tuple[str, ...]:
     return (
         "*" if each is choice.best else "",
         str(each.way),
@@ -80,7 +80,7 @@ def choice_data(choice: WayChoice) -> Iterator[dict[str, Any]]:
         yield prediction_data(each) | {"best": each is choice.best}
 
 
-def prediction_data(each: Prediction) -> dict[str, Any]:
+def prediction_data(each: StepPrediction) -> dict[str, Any]:
     from dataclasses import asdict
 
     return asdict(each) | {

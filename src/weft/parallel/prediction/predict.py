@@ -16,7 +16,7 @@ PLAYED_PASSES = 4  # of a step with many: the others take as long as the last of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prediction:
+class StepPrediction:
     """The predicted time, traffic and memory of a step in one way."""
 
     way: Way
@@ -43,7 +43,7 @@ class Prediction:
         return self.way.changes
 
 
-def predict(step: RecordedStep, cluster: ClusterFacts, way: Way) -> Prediction:
+def predict(step: RecordedStep, cluster: ClusterFacts, way: Way) -> StepPrediction:
     """Predict a step of training in one way, for workers that are all alike."""
     divided = step.in_passes(way.passes or step.passes)
     short = _played(divided, cluster, way, min(divided.passes, PLAYED_PASSES))
@@ -63,7 +63,7 @@ def predict(step: RecordedStep, cluster: ClusterFacts, way: Way) -> Prediction:
         state, activations = swapped_bytes(divided, cluster)
         copied = 2 * (state + activations * divided.passes)
         peak = min(peak, cluster.device_bytes or peak)
-    return Prediction(
+    return StepPrediction(
         way=way,
         step_s=step_s,
         compute_s=compute_s,

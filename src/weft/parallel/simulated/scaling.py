@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from weft.errors import UsageError
 from weft.parallel.planning.choice import choose
 from weft.parallel.prediction.cluster import ClusterFacts
-from weft.parallel.prediction.predict import Prediction
+from weft.parallel.prediction.predict import StepPrediction
 from weft.parallel.prediction.step import RecordedStep
 from weft.parallel.prediction.way import KINDS, Change
 from weft.text import format_seconds, format_table
@@ -21,10 +21,10 @@ class ScalingPoint:
     """One number of hosts: the best way, and the best of each kind that fits."""
 
     hosts: int
-    best: Prediction | None  # None: nothing fits
-    by_kind: tuple[tuple[str, Prediction], ...]
+    best: StepPrediction | None  # None: nothing fits
+    by_kind: tuple[tuple[str, StepPrediction], ...]
 
-    def of(self, kind: str) -> Prediction | None:
+    def of(self, kind: str) -> StepPrediction | None:
         return dict(self.by_kind).get(kind)
 
 

@@ -126,14 +126,14 @@ def meet_all(
     in_vain: Callable[[], bool] = lambda: False,
 ) -> ControlPlane:
     """Connect this rank with the coordinator, or the coordinator with everyone; all ranks call this."""
-    patience = Patience(timeout_s, in_vain)
+    patience = WaitLimit(timeout_s, in_vain)
     if facts.rank == 0:
         return _gather(store, facts, size, address, secret or new_secret(), patience)
     return _call(store, facts, secret, patience)
 
 
 @dataclass
-class Patience:
+class WaitLimit:
     """A limit on waiting: by the clock, or as soon as it is known to be in vain."""
 
     timeout_s: float
@@ -154,7 +154,7 @@ class Patience:
 
 
 def _gather(
-    store: Any, facts: RankFacts, size: int, address: str, secret: str, patience: Patience
+    store: Any, facts: RankFacts, size: int, address: str, secret: str, patience: WaitLimit
 ) -> ControlPlane:
     known = {0: facts}
     channels: dict[int, ControlChannel] = {}
@@ -189,7 +189,7 @@ def _admit(connection: socket.socket, secret: str) -> RankFacts | None:
     return found
 
 
-def _call(store: Any, facts: RankFacts, secret: str, patience: Patience) -> ControlPlane:
+def _call(store: Any, facts: RankFacts, secret: str, patience: WaitLimit) -> ControlPlane:
     while not store.check(["control"]):
         patience.check(lambda: "rank 0")
         time.sleep(0.002)

@@ -31,7 +31,7 @@ from weft.jobs.api.types.data import (
 )
 from weft.jobs.data.datasets import (
     Dataset,
-    DatasetVersion,
+    RegisteredVersion,
     add_version,
     find_dataset,
     find_version,
@@ -52,7 +52,7 @@ MOST_LISTED = 1000
 # -- data sets --------------------------------------------------------------------------------------------------------
 
 
-def _version(found: DatasetVersion) -> dict[str, Any]:
+def _version(found: RegisteredVersion) -> dict[str, Any]:
     fields = asdict(found)
     fields["user"] = fields.pop("user_name")
     return fields

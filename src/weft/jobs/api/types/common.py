@@ -21,7 +21,7 @@ UserName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
 Role = Literal["viewer", "member", "admin"]
 
 
-class Problem(msgspec.Struct, frozen=True):
+class RequestProblem(msgspec.Struct, frozen=True):
     """One thing that is wrong with a request."""
 
     path: str  # the field: resources.memory
@@ -35,7 +35,7 @@ class ErrorDetail(msgspec.Struct, frozen=True):
 
     code: str  # for programs: not-found, wrong-state, bad-spec
     text: str  # for people: must, got, next
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[RequestProblem, ...] = ()
 
 
 class ApiError(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ class FixedParameter(msgspec.Struct, frozen=True):
     data_type: str = field(name="dataType", default="str")
 
 
-class Experiment(msgspec.Struct, frozen=True):
+class GridPoint(msgspec.Struct, frozen=True):
     """One point of an experiment grid."""
 
     parameters: tuple[FixedParameter, ...] = field(name="hyperParams")
@@ -108,7 +108,7 @@ class HypersearchRequest(msgspec.Struct, frozen=True):
     model: ModelSpecification = field(name="modelSpec")
     algorithm: AlgorithmDefinition = field(name="algoDef")
     parameters: tuple[HyperParameter, ...] = field(name="hyperParams", default=())
-    experiments: tuple[Experiment, ...] = ()
+    experiments: tuple[GridPoint, ...] = ()
     name: str = field(name="hpoName", default="")
 
 
@@ -239,7 +239,7 @@ def _algorithm(algorithm: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"search": "random"}
 
 
-def _of_experiments(experiments: Sequence[Experiment]) -> dict[str, Any]:
+def _of_experiments(experiments: Sequence[GridPoint]) -> dict[str, Any]:
     points = [
         {one.name: _typed(one.value, one.data_type, one.name) for one in experiment.parameters}
         for experiment in experiments

@@ -1,5 +1,5 @@
 /** Calls of the API: one function a verb, errors that keep their problems. */
-import type { Problem, SessionAnswer } from "./types";
+import type { RequestProblem, SessionAnswer } from "./types";
 
 const ROOT = "/api/v1";
 
@@ -9,7 +9,7 @@ export class ApiError extends Error {
     readonly status: number,
     readonly code: string,
     message: string,
-    readonly problems: Problem[] = [],
+    readonly problems: RequestProblem[] = [],
   ) {
     super(message);
   }
@@ -42,7 +42,7 @@ export function url(path: string, params: Record<string, unknown> = {}): string 
 
 async function refused(response: Response): Promise<ApiError> {
   const body = (await response.json().catch(() => null)) as {
-    error?: { code?: string; text?: string; problems?: Problem[] };
+    error?: { code?: string; text?: string; problems?: RequestProblem[] };
   } | null;
   const error = body?.error;
   const text = error?.text ?? `${response.status} ${response.statusText}`;

@@ -391,7 +391,7 @@ export interface DiffAnswer {
 export interface ErrorDetail {
   code: string;
   text: string;
-  problems?: Problem[];
+  problems?: RequestProblem[];
 }
 
 /** One event of a job. */
@@ -1273,14 +1273,6 @@ export interface PredictedClass {
   confidence: number;
 }
 
-/** One thing that is wrong with a request. */
-export interface Problem {
-  path: string;
-  must: string;
-  got: string;
-  next: string;
-}
-
 /** All projects that the caller may see jobs of. */
 export interface ProjectsAnswer {
   projects: JobNameUse[];
@@ -1345,6 +1337,14 @@ export interface RemovedJob {
   ended_ms: number;
   bytes: number;
   why: string;
+}
+
+/** One thing that is wrong with a request. */
+export interface RequestProblem {
+  path: string;
+  must: string;
+  got: string;
+  next: string;
 }
 
 /** Resources of one worker, and the hosts that may take it. */

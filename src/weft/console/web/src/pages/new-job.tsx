@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "react";
 import { useLocation } from "wouter";
 import { ApiError, onceKey, send } from "../api/client";
-import type { Problem, SubmitAnswer } from "../api/types";
+import type { RequestProblem, SubmitAnswer } from "../api/types";
 import { CodeText } from "../parts/code";
 import { Button, Command, tell, Wrong } from "../parts/controls";
 import { Card, Facts, layout, Page } from "../parts/layout";
@@ -66,7 +66,7 @@ export default function NewJobPage() {
   }
 
   /** Puts the cursor on the line of a field. */
-  function show(problem: Problem): void {
+  function show(problem: RequestProblem): void {
     const line = lineOf(text, problem.path);
     const area = editor.current;
     if (line === null || !area) return;
@@ -112,7 +112,7 @@ export default function NewJobPage() {
   );
 }
 
-function Problems({ error, onShow }: { error: unknown; onShow: (problem: Problem) => void }) {
+function Problems({ error, onShow }: { error: unknown; onShow: (problem: RequestProblem) => void }) {
   const problems = error instanceof ApiError ? error.problems : [];
   if (problems.length === 0) return <Wrong error={error} />;
   return (
