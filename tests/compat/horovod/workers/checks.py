@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 """What scripts of checks share: the list of their checks, and how values and errors are compared."""
 
+import horovod.torch as hvd
 import torch
 
 CHECKS = []
@@ -23,3 +24,8 @@ def raises(kind, call, text=""):
 
 def same(tensor, expected, **close):
     torch.testing.assert_close(tensor, torch.as_tensor(expected, dtype=tensor.dtype), **close)
+
+
+def mine(*shape, dtype=torch.float32):
+    """Values by which a rank can be told from the others."""
+    return torch.full(shape, hvd.rank() + 1).to(dtype)
