@@ -32,7 +32,6 @@ from weft.elastic.agent.actions import (
     WriteEvent,
     WriteHeader,
 )
-from weft.elastic.agent.contact import Contact, ReachableAgents
 from weft.elastic.agent.journal import Journal
 from weft.elastic.agent.launcher_link import LauncherLink, accept_launcher, listen_for_launcher
 from weft.elastic.agent.launcher_messages import (
@@ -56,16 +55,14 @@ from weft.elastic.agent.peer_messages import EvictWorker, StatusBeat
 from weft.elastic.agent.peers import Peers
 from weft.elastic.agent.reactions import RunFacts, WorkerFacts
 from weft.elastic.agent.workers import HostWorkers
-from weft.elastic.membership.copies import may_end
-from weft.elastic.membership.council import Action, Council, Decided, Send, is_quorum
+from weft.elastic.membership.contact import Contact
+from weft.elastic.membership.council import Action, Council, Decided, Send
 from weft.elastic.membership.council_messages import CouncilMessage, ViewDecided
 from weft.elastic.membership.endings import (
     FINISHED,
     PAUSED,
-    end_of_loops,
-    end_of_slots,
-    patience_when_cut_off_s,
 )
+from weft.elastic.membership.known_agents import KnownAgents
 from weft.elastic.membership.leader import Leader
 from weft.elastic.membership.policy import MembershipRules
 from weft.elastic.membership.reports import AgentAddress, AgentReport, AgentStatus, WorkerState
@@ -112,7 +109,9 @@ class ElasticAgent:
         now = time.monotonic()
         stragglers = Stragglers(spec.slow, self.rules.least)
         self.leader = Leader(self.rules, self.timing, stragglers, spec.expected, now=now)
-        self.statuses: dict[str, AgentStatus] = {}  # the last status of every other agent
+        self.known = KnownAgents(
+            self.name, own_status=self._status, own_report=self._report, is_alive=self._is_alive
+        )
         self.committed = 0  # steps, as far as this host knows
         self.saved = False  # there is a checkpoint, as far as this host knows
         self.leaving = False  # this host is taken away from the run
@@ -164,14 +163,13 @@ class ElasticAgent:
             self._contact.excuse(late_s, now)
         self.peers.drop_silent(self.timing.silence_s)
         self._check_workers()
-        self._contact.note(self._reach(), launcher_heard_at=self.launcher.heard_at, now=now)
+        reach = self.known.reach(self.council.view)
+        self._contact.note(reach, launcher_heard_at=self.launcher.heard_at, now=now)
         if not self.over and not self.leaving:
             self._leave_if_cut_off(now)
         if not self.over:
             self._lead(now)
-            self._end_if_loops_ended()
-            self._end_if_too_few()
-            self._end_if_alone(now)
+            self._end_if_over(now)
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self.workers.kill(but=WorkerState.FINISHED)
@@ -203,6 +201,9 @@ class ElasticAgent:
             roster={**self.peers.roster(), self.name: self.where},
         )
 
+    def _is_alive(self, agent: str) -> bool:
+        return self.peers.silent_for(agent) < self.timing.silence_s
+
     def _report(self) -> AgentReport:
         reports = self.workers.reports()
         return AgentReport(self.name, self.host, self.where.address, reports, witness=self.witness)
@@ -218,16 +219,15 @@ class ElasticAgent:
     def _check_workers(self) -> None:
         stays = not self.over and not self.leaving
         self.workers.start_due(wanted=stays)
-        for worker, stall in self.workers.stuck(self.timing, self._waits_s()):
-            reports = [report for agent in self._living().values() for report in agent.workers]
-            ends = may_end(worker.name, reports, idle_s=stall.idle_s, saved=self.saved)
+        for worker, stall in self.workers.stuck(self.timing, self.known.waits_s(self.council.view)):
+            ends = self.known.may_end(worker.name, idle_s=stall.idle_s, saved=self.saved)
             self._carry_out(reactions.on_stuck(worker, stall, self.council.view, may_end=ends))
         for worker, used_bytes in self.workers.over_memory():
             limit_bytes, view = self.spec.memory_bytes, self.council.view
             self._carry_out(reactions.on_over_memory(worker, used_bytes, limit_bytes, view))
         if stays:
             workers, view = self.workers.facts(), self.council.view
-            others_stay = self._others_stay()
+            others_stay = self.known.others_stay(view)
             grace_s = self.spec.grace_s
             self._carry_out(reactions.on_clock(workers, view, grace_s=grace_s, others_stay=others_stay))
 
@@ -238,18 +238,6 @@ class ElasticAgent:
 
     def _run_facts(self) -> RunFacts:
         return RunFacts(self.council.view, bool(self.over), self.leaving, self.committed)
-
-    def _waits_s(self) -> dict[str, float]:
-        """Seconds for which each member of the view, here or elsewhere, has waited for the others."""
-        reports = {each.worker: each.waits_s for agent in self._living().values() for each in agent.workers}
-        names = [member.worker for member in self.council.view.members]
-        return {name: reports[name] for name in names if name in reports}
-
-    def _others_stay(self) -> bool:
-        """Whether a member, here or elsewhere, is not about to leave."""
-        members = {member.worker for member in self.council.view.members}
-        reports = [worker for agent in self._living().values() for worker in agent.workers]
-        return any(report.worker in members and report.state != WorkerState.LEAVING for report in reports)
 
     def _carry_out(self, actions: Iterable[Reaction]) -> None:
         for action in actions:
@@ -278,25 +266,14 @@ class ElasticAgent:
 
     # -- leading and agreeing ---------------------------------------------------------------------
 
-    def _living(self) -> dict[str, AgentReport]:
-        """The agents that are alive, this one included, with their last reports."""
-        living = {self.name: self._report()}
-        for name, status in self.statuses.items():
-            if self.peers.silent_for(name) < self.timing.silence_s:
-                living[name] = status.report
-        return living
-
-    def _status_of(self, agent: str) -> AgentStatus:
-        return self.statuses[agent] if agent != self.name else self._status()
-
     def _lead(self, now: float) -> None:
         """Decide what should follow, if this agent leads: it is the first voter that is alive."""
         view = self.council.view
-        living = self._living()
-        leader = next((voter for voter in view.voters if voter in living), None)
+        statuses = self.known.living()
+        leader = next((voter for voter in view.voters if voter in statuses), None)
         if leader != self.name:
             return
-        statuses = {agent: self._status_of(agent) for agent in living}
+        living = {agent: status.report for agent, status in statuses.items()}
         decision = self.leader.decide(view, living, statuses, now)
         for finding in decision.findings:
             self._act_on_slow(view, finding)
@@ -360,7 +337,7 @@ class ElasticAgent:
 
     def died(self, peer: str) -> None:
         """The process of this peer has ended."""
-        self.statuses.pop(peer, None)
+        self.known.forget(peer)
         self._report_loss(peer, "its agent has ended")
         self._agree(self.council.gone(peer))
         self._changed.set()
@@ -376,12 +353,11 @@ class ElasticAgent:
                 self._evict_here(message.worker)
 
     def _on_status(self, peer: str, status: AgentStatus) -> None:
-        before = self.statuses.get(peer)
-        self.statuses[peer] = status
+        changed = self.known.take(peer, status)
         self._add_peers(status.roster)
         if status.over and not self.over:
             self.end(status.over, status.code, tell=False)
-        if before is None or _worker_states(before) != _worker_states(status):
+        if changed:
             self._changed.set()
 
     def _add_peers(self, roster: Mapping[str, AgentAddress]) -> None:
@@ -403,31 +379,10 @@ class ElasticAgent:
             self._beat()
         self._changed.set()
 
-    def _end_if_loops_ended(self) -> None:
-        """End the run if the scripts of all members have left their loops, or of so many that too few are left."""
-        living = self._living().values()
-        found = end_of_loops(
-            self.council.view, living, least=self.rules.least, patience_s=self.rules.waiting_s
-        )
-        if found is not None:
-            self.end(found.how, found.code)
-
-    def _end_if_too_few(self) -> None:
-        """End the run if fewer workers can ever be there than it needs."""
-        statuses = [self._status_of(agent) for agent in self._living()]
-        troubles = [status.trouble for status in statuses if status.trouble[0]]
-        found = end_of_slots(sum(status.possible for status in statuses), self.rules.least, troubles)
-        if found is not None:
-            self.end(found.how, found.code)
-
-    def _reach(self) -> ReachableAgents:
-        living = self._living()
-        quorum = is_quorum(self.council.view.voters, living.keys())
-        return ReachableAgents(quorum, sum(self._status_of(agent).possible for agent in living))
-
-    def _end_if_alone(self, now: float) -> None:
-        """End the run if it has too few places for workers, and no launcher is there to help, for long."""
-        found = self._contact.end_of_run(self._reach(), now)
+    def _end_if_over(self, now: float) -> None:
+        """End the run if loops were left, if too few workers can be there, or if nobody is there to help for long."""
+        view = self.council.view
+        found = self.known.run_end(view, self.rules) or self._contact.end_of_run(self.known.reach(view), now)
         if found is not None:
             self.end(found.how, found.code)
 
@@ -436,21 +391,19 @@ class ElasticAgent:
 
         The run may well go on elsewhere: nobody is told that it is over, and this host may be called again.
         """
-        patience_s = self._contact.gives_up_after_s(self._reach(), now, self._patience_s)
+        view = self.council.view
+        patience_s = self._contact.gives_up_after_s(
+            self.known.reach(view),
+            now,
+            lambda: self.known.patience_when_cut_off_s(view, self.spec.alone_s),
+        )
         if patience_s is None:
             return
         cause = f"cut off from the others and from the launcher for {patience_s:g} s"
-        self.journal.event("gave-up", view=self.council.view.number, cause=cause)
+        self.journal.event("gave-up", view=view.number, cause=cause)
         self.leaving = self.gave_up = True
         self._carry_out(reactions.on_cut_off(self.workers.facts()))
         self._beat()
-
-    def _patience_s(self) -> float:
-        """Return for how long this host waits, now that it is cut off, before it ends its workers."""
-        living = self._living()
-        unreached = [status.report for name, status in self.statuses.items() if name not in living]
-        alone_s = self.spec.alone_s
-        return patience_when_cut_off_s(self.council.view, self._report(), unreached, alone_s=alone_s)
 
     def _on_signal(self) -> None:
         """Leave the run, as this host is taken away; a second signal, or the end of the grace, kills the workers."""
@@ -519,7 +472,3 @@ class ElasticAgent:
 
     def _send_event(self, event: dict[str, Any]) -> None:
         self.launcher.send(JournalEvent(event))
-
-
-def _worker_states(status: AgentStatus) -> list[tuple[str, WorkerState]]:
-    return [(worker.worker, worker.state) for worker in status.report.workers]

@@ -68,6 +68,36 @@ class RunControl(msgspec.Struct, frozen=True, kw_only=True):
     elastic: Mapping[str, Any] = {}
 
 
+def make_control(
+    config: LaunchConfig,
+    elastic: ElasticConfig,
+    *,
+    run: str,
+    began_s: float,
+    local: bool,
+    first: View | None,
+    known: Mapping[str, KnownHost],
+) -> RunControl:
+    """Return what another launcher would have to know of a run that this process launches."""
+    per_host = config.per_host
+    return RunControl(
+        hosts=config.hosts or tuple(HostEntry(name) for name in known),
+        launcher=os.getpid(),
+        launcher_ticks=started_ticks(os.getpid()),
+        run=run,
+        began_s=began_s,
+        local=local,
+        per_host=per_host if isinstance(per_host, int) else None,
+        least=elastic.least,
+        most=elastic.most,
+        checkpoint=elastic.checkpoint is not None,
+        first=first,
+        known=known,
+        config=settings_to_json(config),
+        elastic=settings_to_json(elastic),
+    )
+
+
 def read_control(run_dir: Path) -> RunControl:
     """Return what the launcher of a run wrote down."""
     path = run_dir / FOLDER / CONTROL_FILE

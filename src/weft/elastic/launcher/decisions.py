@@ -5,7 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from weft.elastic.launcher.recruits import HostRecord, HostState
+from weft.errors import ConnectError
 from weft.topology.hostlist import HostEntry
+
+
+def troubles_of(awaited: Iterable[HostRecord], *, answer_s: float) -> list[str]:
+    """Say why hosts that were awaited at the start do not listen."""
+    return [
+        host.trouble or f"{host.name} must answer within {answer_s:g} s, got silence"
+        for host in awaited
+        if host.state != HostState.LISTENING
+    ]
+
+
+def require_enough(here: Sequence[HostRecord], least: int, troubles: Sequence[str]) -> None:
+    """Raise unless the hosts that listen have at least the workers with which a run may begin."""
+    if not here:
+        raise ConnectError("\n".join(troubles))
+    slots = sum(len(host.plan.workers) for host in here if host.plan is not None)
+    if slots < least:
+        raise ConnectError(
+            f"an elastic run must have at least {least} workers to begin, got {slots} on "
+            f"{', '.join(host.name for host in here)}; name more hosts or lower MIN"
+            + "".join(f"\n{trouble}" for trouble in troubles)
+        )
 
 
 def hosts_to_call(hosts: Iterable[HostRecord], wanted: Set[str], now: float) -> list[HostRecord]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from weft.elastic.config import ElasticConfig
+from weft.elastic.launcher.barred import BarredHosts, hosts_of_failures, line_about, parse_barring
 from weft.errors import HostListError
 from weft.topology.hostlist import HostEntry, parse_hosts, read_hostfile
 
@@ -32,6 +35,8 @@ class HostsWanted:
         self.scale_file: Path | None = None
         self._scale_stamp: tuple[int, int] | None = None
         self._discovery = Discovery(elastic.discover) if elastic.discover is not None else None
+        rule = elastic.bar_hosts
+        self._barred = BarredHosts(parse_barring(rule)) if rule is not None else None
 
     def look(self) -> bool:
         """Read the sources that changed; return whether other hosts are wanted than before."""
@@ -45,6 +50,22 @@ class HostsWanted:
                 self._warned = str(error)
                 self._warn(f"{error}; the run keeps {names}")
         return self.hosts != before
+
+    def entries(self, now: float, *, alone: str | None = None) -> tuple[HostEntry, ...]:
+        """Return the hosts that are wanted and not barred.
+
+        `alone`: the name that this machine has in a run on it alone, whatever it is called in a list of hosts.
+        """
+        if alone is not None and self.hosts:
+            return (replace(self.hosts[0], name=alone),)
+        return self.hosts if self._barred is None else self._barred.allowed(self.hosts, now)
+
+    def bar(self, news: Mapping[str, Any], now: float) -> list[str]:
+        """Bar the hosts of workers that failed, by one event of a journal; return the lines that tell of them."""
+        if self._barred is None:
+            return []
+        paused = [(host, self._barred.bar(host, now)) for host in hosts_of_failures(news)]
+        return [line_about(host, pause_s) for host, pause_s in paused if pause_s is not None]
 
     def close(self) -> None:
         """Run the discovery script no more."""

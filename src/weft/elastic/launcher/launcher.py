@@ -6,7 +6,6 @@ launcher can start an agent on them. When it has died, another one can take its 
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import time
@@ -39,8 +38,7 @@ from weft.elastic.agent.launcher_messages import (
 from weft.elastic.agent.spec import make_agent_spec, slots_of
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.announce import lines_about
-from weft.elastic.launcher.barred import BarredHosts, hosts_of_failures, line_about, parse_barring
-from weft.elastic.launcher.control import KnownHost, RunControl, settings_to_json
+from weft.elastic.launcher.control import KnownHost, make_control
 from weft.elastic.launcher.decisions import (
     are_all_ended,
     are_all_replaced,
@@ -48,7 +46,9 @@ from weft.elastic.launcher.decisions import (
     hosts_to_call,
     hosts_to_dismiss,
     hosts_to_resize,
+    require_enough,
     too_few_slots,
+    troubles_of,
 )
 from weft.elastic.launcher.ending import outcome_of
 from weft.elastic.launcher.hosts_wanted import HostsWanted
@@ -58,9 +58,8 @@ from weft.elastic.membership.endings import PAUSED
 from weft.elastic.membership.policy import choose_voters
 from weft.elastic.membership.reports import AgentAddress, AgentStatus, WorkerState
 from weft.elastic.membership.view import View
-from weft.errors import ConnectError
 from weft.launch.agent.here import is_this_machine
-from weft.launch.agent.processes import started_ticks, sweep
+from weft.launch.agent.processes import sweep
 from weft.launch.agent.protocol import (
     AgentClosed,
     CommandFailed,
@@ -70,14 +69,12 @@ from weft.launch.agent.protocol import (
     WorkerPoints,
 )
 from weft.launch.agent.sweep import marker
-from weft.launch.agent.wire import text_to_bytes
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import PoolEvent
 from weft.launch.control.conductor import signals_to
-from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.control.rundir import RunDir
-from weft.launch.control.usage_log import UsageLog
+from weft.launch.control.screen import RunScreen
 from weft.launch.engines.engine import choose_engine, remote_hosts
 from weft.launch.engines.hosts import LocalHosts
 from weft.messages import encode
@@ -102,18 +99,15 @@ class ElasticLauncher:
         secret: str | None = None,
         local: bool | None = None,
     ) -> None:
-        self._config, self._elastic, self._out = config, elastic, out
+        self._config, self._elastic = config, elastic
         alone = not config.host_names or choose_engine(config) not in ("ssh", "pods")
         self._local = alone if local is None else local  # on this machine alone
         self._secret = secret or new_secret()
         self._wanted = HostsWanted(config.hosts, elastic, warn=self._say)
-        barring = elastic.bar_hosts
-        self._barred = BarredHosts(parse_barring(barring)) if barring is not None else None
         hosts = LocalHosts(config) if self._local else remote_hosts(config)
         self._recruits = Recruits(config, hosts, self._on_listening)
         self._hosts, self._crew = self._recruits.hosts, self._recruits.crew
-        self._console: Console | None = None
-        self._usage: UsageLog | None = None  # once there is a run directory
+        self._screen = RunScreen(out, most_workers=elastic.most)
         self._first: View | None = None  # the view with which agents begin
         self._files: RunFiles | None = None  # once there is a run directory
         self._run = ""
@@ -159,12 +153,11 @@ class ElasticLauncher:
 
     def _stay(self) -> Outcome:
         """Stay until the run is over; return, and write down, how it ended."""
-        assert self._console is not None
         try:
             while not self._done():
                 self._turn()
         finally:
-            self._console.close()
+            self._screen.close()
         outcome = outcome_of(
             self._over,
             self._code,
@@ -190,21 +183,8 @@ class ElasticLauncher:
             if self._interrupted:
                 raise KeyboardInterrupt
         here = [self._hosts[name] for name in names if self._hosts[name].state == HostState.LISTENING]
-        troubles = [
-            host.trouble or f"{host.name} must answer within {ANSWER_S:g} s, got silence"
-            for host in awaited
-            if host.state != HostState.LISTENING
-        ]
-        if not here:
-            raise ConnectError("\n".join(troubles))
-        slots = sum(len(host.plan.workers) for host in here if host.plan is not None)
-        if slots < self._elastic.least:
-            raise ConnectError(
-                f"an elastic run must have at least {self._elastic.least} workers to begin, got {slots} on "
-                f"{', '.join(host.name for host in here)}; name more hosts or lower MIN"
-                + "".join(f"\n{trouble}" for trouble in troubles)
-            )
-        self._troubles = troubles
+        self._troubles = troubles_of(awaited, answer_s=ANSWER_S)
+        require_enough(here, self._elastic.least, self._troubles)
 
     def _begin(self) -> None:
         """Make the run directory, and have the agents that listen begin."""
@@ -232,31 +212,22 @@ class ElasticLauncher:
 
     def _open(self) -> None:
         """Open the logs, and look for requests."""
-        self._console = Console(max(2, self._elastic.most), logs=self._kept.path, out=self._out)
+        self._screen.open(self._kept.path)
         self._wanted.scale_file = self._kept.scale_file
 
     def _keep_control(self) -> None:
         """Write down what another launcher would have to know."""
-        per_host = self._config.per_host
-        hosts = self._config.hosts or tuple(HostEntry(name) for name in self._hosts)
-        control = RunControl(
-            hosts=hosts,
-            launcher=os.getpid(),
-            launcher_ticks=started_ticks(os.getpid()),
+        control = make_control(
+            self._config,
+            self._elastic,
             run=self._run,
             began_s=self._began_s,
             local=self._local,
-            per_host=per_host if isinstance(per_host, int) else None,
-            least=self._elastic.least,
-            most=self._elastic.most,
-            checkpoint=self._elastic.checkpoint is not None,
             first=self._first,
             known={
                 host.name: KnownHost(tuple(host.ranks), host.lives, host.witness, host.at)
                 for host in self._hosts.values()
             },
-            config=settings_to_json(self._config),
-            elastic=settings_to_json(self._elastic),
         )
         self._kept.keep_control(control)
 
@@ -305,17 +276,8 @@ class ElasticLauncher:
 
     def _entries(self) -> tuple[HostEntry, ...]:
         """The hosts that are wanted; of a run on this machine alone by the name that the machine has in it."""
-        wanted = self._wanted.hosts
-        if self._local and wanted and self._hosts:
-            return (replace(wanted[0], name=next(iter(self._hosts))),)
-        return wanted if self._barred is None else self._barred.allowed(wanted, time.monotonic())
-
-    def _bar(self, hosts: Iterable[str]) -> None:
-        """Use hosts on which a worker failed no more for a while, if that is asked for."""
-        for host in hosts if self._barred is not None and not self._local else ():
-            pause_s = self._barred.bar(host, time.monotonic()) if self._barred is not None else None
-            if pause_s is not None:
-                self._say(line_about(host, pause_s))
+        alone = next(iter(self._hosts), None) if self._local else None
+        return self._wanted.entries(time.monotonic(), alone=alone)
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -435,16 +397,11 @@ class ElasticLauncher:
             case ElasticEvent():
                 self._on_event(host, event)
             case WorkerOutput():
-                assert self._console is not None
-                self._console.write(event.rank, event.stream, text_to_bytes(event.text))
+                self._screen.write(event)
             case HostUsed():
-                if self._usage is None and self._console is not None:
-                    self._usage = UsageLog(self._console.keep)
-                if self._usage is not None:
-                    self._usage.hear(host.name, event)
+                self._screen.keep_usage(host.name, event)
             case WorkerPoints():
-                assert self._console is not None
-                self._console.keep_points(event.rank, text_to_bytes(event.text))
+                self._screen.keep_points(event)
             case AgentClosed():
                 self._on_closed(host)
             case CommandFailed():
@@ -468,7 +425,8 @@ class ElasticLauncher:
             case JournalEvent():
                 for line in lines_about(event.news):
                     self._say(line)
-                self._bar(hosts_of_failures(event.news))
+                for line in [] if self._local else self._wanted.bar(event.news, time.monotonic()):
+                    self._say(line)
             case WorkerFailed():
                 self._failures.append(event.why)
             case AgentDone():
@@ -555,15 +513,14 @@ class ElasticLauncher:
     def _interrupt(self, number: int) -> None:
         again = self._interrupted is not None
         self._interrupted = self._interrupted or number
-        if self._console is None:
+        if not self._screen.is_open:
             return
         if not again:
             self._say(f"{signal.Signals(number).name}: ending the run (again to end it at once)")
         self._crew.tell_line(encode(StopOrder(again)))
 
     def _say(self, text: str) -> None:
-        if self._console is not None:
-            self._console.say(f"weft: {text}")
+        self._screen.say(text)
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ class PodsLauncher(ElasticLauncher):
 
     def _interrupt(self, number: int) -> None:
         first = self._told_to_go_at is None and self._interrupted is None
-        if number == signal.SIGTERM and first and self._console is not None:
+        if number == signal.SIGTERM and first and self._screen.is_open:
             self._told_to_go_at = time.monotonic()
             return
         super()._interrupt(number)

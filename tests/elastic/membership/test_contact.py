@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.elastic.agent.contact import Contact, ReachableAgents
+from weft.elastic.membership.contact import Contact, ReachableAgents
 from weft.elastic.membership.endings import LAST_S
 
 LEAST = 2
