@@ -16,7 +16,7 @@ NOT_RUN = {
     "python benchmarks/collectives.py --only": "a minute of measuring; --list of the same script is run",
     "python benchmarks/device.py": "needs an accelerator",
     "horovodrun": "tests/compat/horovod/test_horovodrun.py runs the command",
-    "weft run --elastic 1:2 examples/horovod": "tests/compat/horovod/test_examples.py runs it",
+    "weft run --elastic 1:2 examples/horovod": "tests/compat/horovod/test_horovod_examples.py runs it",
     "weft run --engine kubernetes --image registry.example.org/team/train:2 --pods 4  --res": "needs a cluster; "
     "tests/launch/engines/kubernetes/test_runs.py has one",
     "weft submit job.yaml": "needs a service and a cluster; tests/launch/engines/kubernetes has both",
