@@ -46,6 +46,7 @@ class ViewGroup:
         """Make the group of a view; raises one of BROKEN if that cannot be done."""
         self.leave()
         self._number = view.number  # before the group is made: late news of this very view must not abort it
+        # Scripts and torch read them, as under torchrun; they change with the view.
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(view.size))
         with roll.interruptible(lambda: self._is_in_vain(view.number)):
             dist.init_process_group(
