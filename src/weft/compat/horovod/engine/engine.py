@@ -18,13 +18,14 @@ from contextlib import suppress
 
 from weft.compat.horovod.engine.control import ChannelClosed, ControlChannel, ControlPlane, encode
 from weft.compat.horovod.engine.cycle_timer import CycleTimer
+from weft.compat.horovod.engine.desk import CoordinatorDesk
 from weft.compat.horovod.engine.execution import AgreedWork, Execute
 from weft.compat.horovod.engine.operations import HandleTable, HorovodOp
 from weft.compat.horovod.engine.timeline import NegotiationTimeline
 from weft.compat.horovod.engine.transport import DataTransport
 from weft.compat.horovod.engine.work_queue import WorkQueue
 from weft.compat.horovod.errors import SHUT_DOWN, HorovodInternalError
-from weft.compat.horovod.negotiation.coordinator import Coordinator
+from weft.compat.horovod.negotiation.cycle import HELD_BYTES, TellCycle
 from weft.compat.horovod.negotiation.messages import (
     GLOBAL_SET,
     AgreedBatch,
@@ -35,7 +36,6 @@ from weft.compat.horovod.negotiation.messages import (
     OpKind,
     OpRequest,
     RankDrained,
-    ReadyOps,
     SendAgain,
     StopAll,
     StopRequest,
@@ -50,9 +50,6 @@ AS_BEFORE = AgreedOp("")  # an operation that was agreed on by its number
 TOLD_BY_CALLER = (
     2048  # new operations at most: a message of more might wait for a reader, and the caller with it
 )
-LONGEST_CYCLES = 10  # that a cycle goes on while more is submitted
-HELD_BYTES = 16 << 20  # new operations of this size are told after a cycle, even while others are carried out
-BURST_PER_S = 10_000  # submissions: a thread that makes so many wants nothing else done meanwhile
 DRAIN_S = 10.0  # at the end, for all ranks to carry out what was agreed on
 JOIN_NAME = "join"
 
@@ -112,12 +109,9 @@ class HorovodEngine:
         self._attending = 0  # that thread's number
         self._stopped = threading.Event()  # nothing more will be agreed on
         self._closable = threading.Event()  # nobody needs this rank's connections any more
-        self._coordinator = Coordinator(
-            size, capacity=settings.cache_capacity, fusion_bytes=settings.fusion_bytes
+        self._coordinator = (
+            CoordinatorDesk(size, control, settings, self.timeline, self._obey) if rank == 0 else None
         )
-        self._drained: set[int] = set()  # ranks, as the coordinator knows
-        self._gone: set[int] = set()
-        self._stop_sent = False  # the coordinator has told all ranks that nothing more is agreed on
         self._over = False
         self._threads = [
             threading.Thread(target=self._negotiate, name="weft-horovod-negotiate", daemon=True),
@@ -173,10 +167,7 @@ class HorovodEngine:
                 events = self._lines.poll(-1 if timeout_s is None else timeout_s)
                 with self._desk:
                     came = self._hear(events)
-                    if self.rank == 0:
-                        if came:
-                            self._send_decisions()
-                        self._look_for_stalls(time.monotonic())
+                    self._coordinate(came, time.monotonic())
         finally:
             self._attending = 0
             self._bell.modify(self._lines, select.EPOLLIN)
@@ -209,10 +200,11 @@ class HorovodEngine:
                 os.eventfd_write(self._wake, 1)
             return
         with self._desk:
-            if self._new and self._tell_new(time.monotonic()) and self.rank == 0:
-                self._send_decisions()
-            if self._told_batch >= 0 and self.rank == 0 and self._hear(self._lines.poll(0)):
-                self._send_decisions()  # those who wait for this rank alone need not wait for its preparation
+            desk = self._coordinator
+            if self._new and self._tell_new(time.monotonic()) and desk is not None:
+                desk.send_decisions()
+            if self._told_batch >= 0 and desk is not None and self._hear(self._lines.poll(0)):
+                desk.send_decisions()  # those who wait for this rank alone need not wait for its preparation
             if self._told_batch >= 0:
                 self._prepared = self._resolve_batch(self._told_batch)
 
@@ -272,36 +264,22 @@ class HorovodEngine:
                 self.fail(error)
 
     def _loop(self) -> None:
-        send_at: float | None = None  # when the cycle is over
-        quiet_at = longest = since = (
-            0.0  # until then it is waited whatever there is to tell; at the latest; last look
-        )
-        seen = 0  # what was new at the last look
-        cycle_s = self.settings.cycle_s
+        cycle = TellCycle(self.settings.cycle_s)
         stop_told = False
         while not self._over:
-            timeout_s = self._timeout(send_at)
+            timeout_s = self._timeout(cycle.send_at)
             events = self._bell.poll(-1 if timeout_s is None else timeout_s)
             with self._desk:
                 came = self._answer(events)
                 now = time.monotonic()
-                count = len(self._new)
-                if not count:
-                    send_at = None
-                elif send_at is None:
-                    seen, since = 1, self._new_since
-                    send_at = quiet_at = since + cycle_s
-                    longest = since + LONGEST_CYCLES * cycle_s
-                if count and now >= quiet_at:
-                    burst = count - seen > BURST_PER_S * (now - since)
-                    if burst or (count != seen and send_at is not None and now >= send_at):
-                        if now < longest:
-                            send_at = quiet_at = now + cycle_s
-                        seen, since = count, now
-                much = self._new_bytes >= HELD_BYTES and now >= quiet_at
-                over = send_at is not None and now >= send_at and not self._to_do
-                if count and (self._hurried or much or over):
-                    send_at = None
+                if cycle.is_time(
+                    now,
+                    count=len(self._new),
+                    since=self._new_since,
+                    nbytes=self._new_bytes,
+                    busy=bool(self._to_do),
+                    hurried=self._hurried,
+                ):
                     came = self._tell_new(now) or came
                 if self._stop_asked is not None and not stop_told:
                     stop_told = True
@@ -309,10 +287,7 @@ class HorovodEngine:
                 if self._stopped.is_set() and self._drained_here:
                     self._drained_here = False
                     self._to_coordinator(RankDrained())
-                if self.rank == 0:
-                    if came:
-                        self._send_decisions()
-                    self._look_for_stalls(now)
+                self._coordinate(came, now)
 
     def _answer(self, events: Sequence[tuple[int, int]]) -> bool:
         """Take note of what has woken the negotiating thread; return whether there is something to decide."""
@@ -332,12 +307,18 @@ class HorovodEngine:
         now = time.monotonic()
         # While there is something to do, its end wakes this thread.
         waits = [max(0.0, send_at - now)] if send_at is not None and not self._to_do else []
-        if self.rank == 0 and not self._stopped.is_set():
-            oldest = self._coordinator.oldest()
-            for limit_s in (self.settings.stall_warn_s, self.settings.stall_shutdown_s):
-                if limit_s and oldest is not None:
-                    waits.append(max(limit_s / 4, oldest + limit_s - now))
+        if self._coordinator is not None and not self._stopped.is_set():
+            look_s = self._coordinator.next_stall_look_s(now)
+            waits += [] if look_s is None else [look_s]
         return min(waits, default=None)
+
+    def _coordinate(self, came: bool, now: float) -> None:
+        """Decide, at rank 0, on what has come, and look for ranks that are late."""
+        if self._coordinator is None:
+            return
+        if came:
+            self._coordinator.send_decisions()
+        self._coordinator.look_for_stalls(now, stopped=self._stopped.is_set())
 
     def _tell_new(self, now: float) -> bool:
         """Tell the coordinator of what was submitted; return whether there is something to decide."""
@@ -355,8 +336,8 @@ class HorovodEngine:
         return self._to_coordinator(ready)
 
     def _to_coordinator(self, message: ToCoordinator) -> bool:
-        if self.rank == 0:
-            return self._coordinate(0, message)
+        if self._coordinator is not None:
+            return self._coordinator.hear(0, message, stopped=self._stopped.is_set())
         self._control.channels[0].send(encode(message))
         return False
 
@@ -371,99 +352,20 @@ class HorovodEngine:
             return self._on_closed(rank)
         came = False
         for message in messages:
-            if self.rank == 0:
-                came = self._coordinate(rank, message) or came
+            if self._coordinator is not None:
+                came = self._coordinator.hear(rank, message, stopped=self._stopped.is_set()) or came
             else:
                 self._obey(message)
         return came
 
     def _on_closed(self, rank: int) -> bool:
-        if self.rank == 0:
-            self._gone.add(rank)
-            if not self._stop_sent:
-                self._stop_all(f"rank {rank} on {self._control.roster[rank].host} is gone")
-            self._end_if_drained()
+        if self._coordinator is not None:
+            self._coordinator.lost(rank)
             return False
         if not self._stopped.is_set():
             self.fail(HorovodInternalError(f"rank 0 on {self._control.roster[0].host} is gone"))
         self._closable.set()
         return False
-
-    # -- the coordinator, at rank 0 -------------------------------------------------------------------
-
-    def _coordinate(self, rank: int, message: ToCoordinator) -> bool:
-        match message:
-            case ReadyOps():
-                if self._stopped.is_set():
-                    return False
-                now = time.monotonic()
-                if self.timeline.on:
-                    spelled_out = self._coordinator.spelled_out(message)
-                    self.timeline.arrivals(rank, spelled_out, self._coordinator.request_of, now)
-                self._coordinator.receive(rank, message, now)
-                return True
-            case StopRequest(reason):
-                self._stop_all(reason)
-            case RankDrained():
-                self._drained.add(rank)
-                self._end_if_drained()
-        return False
-
-    def _send_decisions(self) -> None:
-        encoded: dict[int, bytes] = {}
-        mine: list[ToRank] = []
-        for rank, message in self._coordinator.decide():
-            if rank == 0:
-                mine.append(message)
-                continue
-            if id(message) not in encoded:
-                encoded[id(message)] = encode(message)
-            self._control.channels[rank].send(encoded[id(message)])
-        for message in mine:
-            self._obey(message)
-
-    def _stop_all(self, reason: str) -> None:
-        """Tell all ranks that nothing more is agreed on; only the first reason counts."""
-        if self._stop_sent:
-            return
-        self._stop_sent = True
-        message = StopAll(reason)
-        data = encode(message)
-        for rank, channel in self._control.channels.items():
-            if rank not in self._gone:
-                channel.send(data)
-        self._obey(message)
-
-    def _end_if_drained(self) -> None:
-        if self._stop_sent and self._drained | self._gone >= set(range(self.size)):
-            message = AllDrained()
-            for rank, channel in self._control.channels.items():
-                if rank not in self._gone:
-                    channel.send(encode(message))
-            self._obey(message)
-
-    def _look_for_stalls(self, now: float) -> None:
-        settings = self.settings
-        if settings.stall_warn_s:
-            missing = self._coordinator.missing(now, settings.stall_warn_s)
-            if missing:
-                lines = [
-                    f"rank {rank}: {', '.join(sorted(names))}" for rank, names in sorted(missing.items())
-                ]
-                logger.warning(
-                    "operations were submitted by some ranks and not by others for more than %g s; ranks that are "
-                    "missing, and what they have not submitted:\n%s",
-                    settings.stall_warn_s,
-                    "\n".join(lines),
-                )
-        if settings.stall_shutdown_s:
-            late = self._coordinator.missing(now, settings.stall_shutdown_s, again=True)
-            if late and not self._stopped.is_set():
-                who = "; ".join(f"rank {rank}: {', '.join(names)}" for rank, names in sorted(late.items()))
-                self._stop_all(
-                    f"stalled for more than {settings.stall_shutdown_s:g} s, missing {who} "
-                    "(HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)"
-                )
 
     # -- what the coordinator says --------------------------------------------------------------------
 
@@ -479,8 +381,8 @@ class HorovodEngine:
                 self._told_batch, self._prepared = -1, None
             case SendAgain(numbers):
                 self._to_coordinator(self._names.again(numbers))
-                if self.rank == 0:
-                    self._send_decisions()
+                if self._coordinator is not None:
+                    self._coordinator.send_decisions()
             case StopAll(reason):
                 self._stopped.set()
                 self._agreed.close()
