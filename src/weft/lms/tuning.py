@@ -86,9 +86,9 @@ class LmsTuning:
     # For a module that is called again, with its Python, and for each operation in it: as checkpointing by hand takes.
     called_module_s: float = 2e-4
     called_operation_s: float = 2.5e-5
-    block_share: float = 0.25  # of the saved bytes must be saved by a group of modules to call them again,
-    block_kind_share: float = 0.1  # and this by each class of them
-    block_gain: float = 0.05  # of a step must be saved by that on paper
+    block_share: float = 0.01  # of the saved bytes must be saved by a group of modules to call them again,
+    block_kind_share: float = 0.01  # and this by each class of them
+    block_gain: float = 0.025  # of a step must be saved by that on paper
     block_margin: float = 0.02  # of the budget is left free, so that nothing else has to leave,
     block_excess: float = 0.1  # of the budget may be missing then: other ways free that
     max_plan_changes: int = 8  # plans of one shape made again because steps differed, at most
@@ -112,6 +112,8 @@ class LmsTuning:
     # Parts of all that can be rebuilt: sizes of segments, many of them, since a size that cuts blocks is a poor one.
     segment_parts: tuple[int, ...] = (1, 3, 5, 6, 10, 12, 24, 48, 96)
     segment_slack: float = 1.05  # a segment may be this much larger: blocks are seldom exactly equal
+    # Parts of the limit that segments are made to fit under, since what else is there is estimated.
+    fitting_shares: tuple[float, ...] = (1.0, 0.95, 0.85)
     loose_limit: float = (
         0.5  # of the native peak: under a larger limit plans are looked for along chains first
     )

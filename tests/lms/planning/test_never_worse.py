@@ -10,13 +10,20 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.lms.planning.random_steps import operations_at_random
 
+from weft.lms.budget import Budget
+from weft.lms.device.simulated import SimulatedTransfer
+from weft.lms.planning.blocks import called_again
 from weft.lms.planning.launching import LaunchCost, learned_share
+from weft.lms.planning.learned import Planning
 from weft.lms.planning.playback import Choice
 from weft.lms.planning.recording import Rates, Recording, SavedSite
-from weft.lms.planning.search import make_plan
+from weft.lms.planning.search import make_plan, plans
+from weft.lms.planning.shapes import ShapeKey
+from weft.lms.tuning import DEFAULTS
 
 MB = 10**6
 LINKS = (1e8, 5e9, 50e9)  # bytes a second: none to speak of, a poor one, a good one
@@ -121,9 +128,35 @@ def test_the_share_of_launching_that_a_step_waits_for_is_learned_from_its_excess
 
 
 @settings(max_examples=60, deadline=None)
+@example(131414665, 1e8)  # blocks of unequal sizes: took 43 times as long
+@example(237236, 1e8)  # the first plan found took 8 times as long
 @given(st.integers(0, 1 << 32), st.sampled_from(LINKS))
 def test_no_plan_is_worse_than_checkpointing_each_block(seed: int, link: float) -> None:
     step = random_step(Random(seed))
-    plan = make_plan(step.recording, step.peak, Rates(out=link, back=link))
-    assert plan.timeline.peak <= step.peak
-    assert plan.timeline.seconds <= 1.03 * step.seconds
+    rates = Rates(out=link, back=link)
+    first, *_ = found = list(plans(step.recording, step.peak, rates))
+    for plan in (first, found[-1]):  # however little time there was to look for a better one
+        assert plan.timeline.peak <= step.peak
+        assert plan.timeline.seconds <= 1.03 * step.seconds
+
+
+@settings(max_examples=60, deadline=None)
+# Found to be worse, for want of groups of one module and of those that save little.
+@example(1433, 6.03, 1.0)
+@example(3853, 6.77, 1.0)
+@example(4861, 8.02, 1.0)
+@given(st.integers(0, 1 << 32), st.floats(6, 12), st.floats(1, 1.5))
+def test_no_way_to_run_a_step_is_worse_than_checkpointing_each_block(
+    seed: int, link: float, more: float
+) -> None:
+    """Some of what blocks save has no recipe, or dear ones, since what it is made from was not saved."""
+    rates = Rates(out=10**link, back=10**link)
+    step = operations_at_random(Random(seed), rates)
+    transfer = SimulatedTransfer(link=rates.out)
+    limit = int(more * step.checkpointed.peak / (1 - DEFAULTS.plan_margin)) + 1
+    shape = Planning(Budget(transfer, limit)).recorded(ShapeKey("", (), 1), step.recording, step.spans)
+    seconds = shape.plan.timeline.seconds
+    if shape.wanted:
+        wanted = [span for span in step.spans if span.module in shape.wanted]
+        seconds = called_again(step.recording, wanted, rates).seconds
+    assert seconds <= 1.03 * step.checkpointed.seconds + 1e-12

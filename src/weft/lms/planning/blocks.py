@@ -70,7 +70,7 @@ def is_worth_trying(
 
 
 def _groups(recording: Recording, spans: Iterable[ModuleSpan], tuning: LmsTuning) -> list[list[ModuleSpan]]:
-    """Return groups of modules that run one after the other and save most of what the step saves: those of one class
+    """Return groups of modules that run one after the other and save some of what the step saves: those of one class
     that are called from one depth, and those of all such classes, as of an encoder and a decoder.
     """
     whole = sum(site.bytes for site in recording.sites)
@@ -80,7 +80,7 @@ def _groups(recording: Recording, spans: Iterable[ModuleSpan], tuning: LmsTuning
     found = []
     for kinds in by_depth.values():
         least = tuning.block_kind_share * whole
-        alike = [group for group in kinds.values() if len(group) > 1 and _bytes(recording, group) >= least]
+        alike = [group for group in kinds.values() if _bytes(recording, group) >= least]
         together = sorted(chain.from_iterable(alike), key=lambda span: span.first)
         for group in (*alike, together) if len(alike) > 1 else alike:
             apart = all(one.last < two.first for one, two in pairwise(group))

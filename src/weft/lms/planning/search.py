@@ -20,7 +20,7 @@ from weft.lms.planning.launching import LaunchCost
 from weft.lms.planning.plan import Plan, PlanFamily
 from weft.lms.planning.playback import Choice, Timeline, first_needs, play, play_within
 from weft.lms.planning.recording import Rates, Recording
-from weft.lms.planning.segments import anchors
+from weft.lms.planning.segments import anchors, fitting_anchors
 from weft.lms.tuning import DEFAULTS, LmsTuning
 from weft.text import format_size, round_up_size
 
@@ -77,19 +77,27 @@ def plans(
             as_good = (like.slowdown + tuning.search_tolerance) * native.seconds
             if best.timeline.seconds <= as_good and not thorough:
                 return
-    searches: list[_PlanSearch] = []
-    families_by_kind = [*_segmented(recording, tuning), _chains(tuning)]
+    groups = [
+        [begin(family) for family in kind]
+        for kind in (*_segmented(recording, limit, tuning), _chains(tuning))
+    ]
+    for search in groups[0][: len(tuning.fitting_shares)]:  # what checkpointing does, before anything else
+        search.bound = float("inf") if best is None else best.timeline.seconds
+        search.look([len(search.cheapest)])
+        best = _best_of([search], best)
+        if best is not None:
+            yield best.plan(begin(best.family))
     if limit > tuning.loose_limit * native.peak:  # short chains are enough there, and quickly looked at
-        families_by_kind = families_by_kind[-1:] + families_by_kind[:-1]
-    for families in families_by_kind:
-        group = [begin(family) for family in families]
-        searches += group
+        groups = groups[-1:] + groups[:-1]
+    for group in groups:
         for better in _improved(group, best, tuning):
             if better is not None:
                 yield better.plan(begin(better.family))
         best = _best_of(group, best)
     if best is None:
-        raise min((search.failure() for search in searches), key=lambda failure: failure[0])[1]
+        raise min(
+            (search.failure() for search in chain.from_iterable(groups)), key=lambda failure: failure[0]
+        )[1]
     yield best.plan(begin(best.family))
 
 
@@ -124,10 +132,11 @@ def _improved(
 
     A plan that needs the tape must be faster by as much as taping is worth.
     """
-    for search in searches:
-        if best is not None:
+    if best is not None:
+        for search in searches:
             gain = tuning.replay_gain * search.native.seconds
             search.bound = best.timeline.seconds + gain * (best.family.replays - search.family.replays)
+    for search in searches:
         search.look([len(search.cheapest)])  # all of every segment: what checkpointing does
         yield _best_of(searches, best)
     for search in sorted(searches, key=lambda search: search.hope)[: tuning.segmentings_searched]:
@@ -145,22 +154,25 @@ def _chains(tuning: LmsTuning) -> list[PlanFamily]:
     return [PlanFamily(depth=depth, replays=False) for depth in tuning.recipe_depths]
 
 
-def _segmented(recording: Recording, tuning: LmsTuning) -> list[list[PlanFamily]]:
+def _segmented(recording: Recording, limit: int, tuning: LmsTuning) -> list[list[PlanFamily]]:
     """Return the families of candidates that rebuild whole segments, of several sizes: those that repeat operations of
     the tape, if there are any, and those that need none, whose segments are others.
     """
     plain = recording.without_replays()
     kinds = [(plain, False)] if plain is recording else [(recording, True), (plain, False)]
     return [
-        [PlanFamily(anchors=stay, replays=replays) for stay in _cuts(step, tuning)] for step, replays in kinds
+        [PlanFamily(anchors=stay, replays=replays) for stay in _cuts(step, limit, tuning)]
+        for step, replays in kinds
     ]
 
 
-def _cuts(recording: Recording, tuning: LmsTuning) -> list[frozenset[int]]:
-    """Return the anchors of segments of several sizes."""
+def _cuts(recording: Recording, limit: int, tuning: LmsTuning) -> list[frozenset[int]]:
+    """Return the anchors of segments that fit under a limit, and of such of several sizes."""
     whole = sum(site.bytes for site in recording.sites if site.recipe_s is not None)
     most = (int(tuning.segment_slack * whole / parts) for parts in tuning.segment_parts)
-    return list(dict.fromkeys(anchors(recording, size) for size in most))
+    fitting = (fitting_anchors(recording, int(share * limit)) for share in tuning.fitting_shares)
+    found = (*(stay for stay in fitting if stay is not None), *(anchors(recording, size) for size in most))
+    return list(dict.fromkeys(found))
 
 
 def least(recording: Recording, rates: Rates, tuning: LmsTuning = DEFAULTS) -> Timeline:
@@ -168,7 +180,7 @@ def least(recording: Recording, rates: Rates, tuning: LmsTuning = DEFAULTS) -> T
     native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
     searches = [
         _PlanSearch(recording, 0, rates, UNLIMITED, family, native, tuning)
-        for family in (*_chains(tuning), *chain.from_iterable(_segmented(recording, tuning)))
+        for family in (*_chains(tuning), *chain.from_iterable(_segmented(recording, native.peak, tuning)))
     ]
     for search in searches:
         for part in range(3):

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from weft.lms.planning.recording import Recording
+import numpy as np
+
+from weft.lms.planning.recording import Recording, SavedSite
 
 
 def anchors(recording: Recording, most: int) -> frozenset[int]:
@@ -29,6 +31,65 @@ def anchors(recording: Recording, most: int) -> frozenset[int]:
         if segment_of[need] < segment_of[index]
     }
     return frozenset(index for index in crossing if recording.sites[index].recipe_s is not None)
+
+
+def fitting_anchors(recording: Recording, limit: int) -> frozenset[int] | None:
+    """Return the sites that must stay so that, with all else rebuilt segment by segment, the backward pass is thought
+    to stay under `limit` bytes: of all ways to cut that do, one with the fewest bytes of such sites. None where no way
+    is thought to.
+
+    Segments are as large as fits. Few sites stay while the first segments are rebuilt, so these may be the largest:
+    blocks of any size are found that way.
+    """
+    sites = recording.sites
+    count = len(sites)
+    rebuilt = np.array([site.recipe_s is not None for site in sites], dtype=bool)
+    sizes = np.array([site.bytes for site in sites], dtype=np.int64)
+    last = np.array(_last_rebuilt(recording))
+    other = np.array([_most_besides(recording, site) for site in sites], dtype=np.int64)
+    weights = np.concatenate(([0], np.cumsum(sizes)))
+    staying = np.concatenate(([0], np.cumsum(np.where(rebuilt, 0, sizes))))
+    # By place: the fewest bytes of anchors before it, and where the segment that ends there begins.
+    # `anchored` below has the anchors' bytes in the segment from each place to the end looked at.
+    cost = np.full(count + 1, np.inf)
+    cost[0], begins = 0.0, [0] * (count + 1)
+    for end in range(1, count + 1):
+        made_again = rebuilt[:end] & (last[:end] < end)
+        anchored = np.cumsum(np.where(rebuilt[:end] & ~made_again, sizes[:end], 0)[::-1])[::-1]
+        # What stays at the end of a segment was used, and has gone, when the rest of it is made again.
+        places = np.flatnonzero(made_again)
+        there = int(places[-1]) + 1 if len(places) else 0
+        most_besides = np.maximum.accumulate(other[:end][::-1])[::-1]
+        inside = np.maximum(0, weights[there] - weights[:end])
+        level = cost[:end] + staying[:end] + inside + most_besides
+        found = np.where(level <= limit, cost[:end] + anchored, np.inf)
+        begins[end] = int(np.argmin(found))
+        cost[end] = found[begins[end]]
+    if cost[count] == np.inf:
+        return None
+    end, found_sites = count, set[int]()
+    while end > 0:
+        begin = begins[end]
+        found_sites |= {index for index in range(begin, end) if rebuilt[index] and last[index] >= end}
+        end = begin
+    return frozenset(found_sites)
+
+
+def _most_besides(recording: Recording, site: SavedSite) -> int:
+    """Return the most bytes besides saved ones while a site that is made again is there."""
+    if not site.uses:
+        return 0
+    return max(recording.other[site.uses[0] : site.last + 2])
+
+
+def _last_rebuilt(recording: Recording) -> list[int]:
+    """Return for each site the last one that is rebuilt from it, or itself."""
+    last = list(range(len(recording.sites)))
+    for index, site in enumerate(recording.sites):
+        if site.recipe_s is not None:
+            for need in site.needs:
+                last[need] = max(last[need], index)
+    return last
 
 
 def _segments(recording: Recording, most: int) -> list[int]:
@@ -67,11 +128,7 @@ def _crossing_bytes(recording: Recording) -> list[int]:
     a recipe stay anyway, and cost nothing.
     """
     sites = recording.sites
-    last = list(range(len(sites)))  # the last site that is rebuilt from each
-    for index, site in enumerate(sites):
-        if site.recipe_s is not None:
-            for need in site.needs:
-                last[need] = max(last[need], index)
+    last = _last_rebuilt(recording)
     change = [0] * (len(sites) + 1)
     for index, site in enumerate(sites):
         if site.recipe_s is not None and last[index] > index:
