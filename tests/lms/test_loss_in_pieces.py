@@ -20,6 +20,10 @@ SETTINGS: list[dict[str, Any]] = [
     {"ignore_index": 3},
     {"weight": torch.linspace(0.5, 2.0, 50)},
     {"weight": torch.linspace(0.5, 2.0, 50), "ignore_index": 3, "reduction": "sum"},
+    {"label_smoothing": 0.1},
+    {"label_smoothing": 0.1, "ignore_index": 3, "reduction": "none"},
+    {"label_smoothing": 0.3, "ignore_index": 3, "weight": torch.linspace(0.5, 2.0, 50)},
+    {"label_smoothing": 1.0, "reduction": "sum"},
 ]
 
 
@@ -49,7 +53,7 @@ def test_what_is_not_large_or_not_plain_is_left_to_torch() -> None:
     loss_of = in_pieces(nn.functional.cross_entropy, lambda logits, _: asked.append(logits))
     logits = torch.randn(4, 5, requires_grad=True)
     loss_of(logits, torch.randn(4, 5).softmax(1))
-    loss_of(logits, torch.randint(5, (4,)), label_smoothing=0.1)
+    loss_of(torch.randn(2, 5, 3, requires_grad=True), torch.randint(5, (2, 3)))
     loss_of(logits.detach(), torch.randint(5, (4,)))
     assert not asked
 

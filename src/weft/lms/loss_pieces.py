@@ -9,6 +9,7 @@ sum, added up in another order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,8 +20,19 @@ REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}  # as operators number them
 _aten: Any = torch.ops.aten
 
 
+@dataclass(frozen=True)
+class LossSettings:
+    """The settings of a loss that is computed in pieces."""
+
+    ignored: int  # the class number of rows that do not count
+    reduction: str
+    smoothing: float
+    rows: int  # at a time
+    dtype: torch.dtype  # in which it is computed
+
+
 class CrossEntropyInPieces(torch.autograd.Function):
-    """Cross entropy of rows of logits with class numbers, `rows` at a time."""
+    """Cross entropy of rows of logits with class numbers, a few rows at a time."""
 
     @staticmethod
     def forward(
@@ -28,46 +40,69 @@ class CrossEntropyInPieces(torch.autograd.Function):
         logits: torch.Tensor,
         target: torch.Tensor,
         weight: torch.Tensor | None,
-        settings: tuple[int, str, int, torch.dtype],
+        settings: LossSettings,
     ) -> torch.Tensor:
-        ignored, reduction, rows, dtype = settings
         losses: list[torch.Tensor] = []
+        smooth: list[torch.Tensor] = []
         weights: list[torch.Tensor] = []
-        way = REDUCTIONS["none" if reduction == "none" else "sum"]
-        for first, last in _pieces(len(logits), rows):
-            shares = logits[first:last].to(dtype).log_softmax(1)
-            loss, total = _aten.nll_loss_forward(shares, target[first:last], weight, way, ignored)
+        way = REDUCTIONS["none" if settings.reduction == "none" else "sum"]
+        for first, last in _pieces(len(logits), settings.rows):
+            shares = logits[first:last].to(settings.dtype).log_softmax(1)
+            told = target[first:last]
+            loss, total = _aten.nll_loss_forward(shares, told, weight, way, settings.ignored)
             losses.append(loss)
             weights.append(total)
+            if settings.smoothing:
+                spread = -(shares if weight is None else shares * weight).sum(1)
+                spread = spread.masked_fill(told == settings.ignored, 0.0)
+                smooth.append(spread if settings.reduction == "none" else spread.sum())
         ctx.save_for_backward(logits, target, weight)
         ctx.settings = settings
-        if reduction == "none":
-            ctx.total = None
-            return torch.cat(losses)
-        whole = torch.stack(losses).sum()
-        if reduction == "sum":
-            ctx.total = None
-            return whole
-        ctx.total = torch.stack(weights).sum()
-        result: torch.Tensor = whole / ctx.total
-        return result
+        ctx.total = ctx.spread_total = None
+        if settings.reduction == "none":
+            return _smoothed(torch.cat(losses), smooth and torch.cat(smooth), settings, logits)
+        if settings.reduction == "mean":
+            ctx.total = ctx.spread_total = torch.stack(weights).sum()
+            if weight is not None and smooth:  # torch adds these up by themselves, and rounds them otherwise
+                ctx.spread_total = weight.gather(0, target[target != settings.ignored]).sum()
+
+        def whole(parts: list[torch.Tensor], total: torch.Tensor | None) -> torch.Tensor:
+            return torch.stack(parts).sum() if total is None else torch.stack(parts).sum() / total
+
+        spread_over_all = smooth and whole(smooth, ctx.spread_total)
+        return _smoothed(whole(losses, ctx.total), spread_over_all, settings, logits)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         logits, target, weight = ctx.saved_tensors
-        ignored, reduction, rows, dtype = ctx.settings
+        settings: LossSettings = ctx.settings
         result = torch.empty_like(logits)
-        each = grad if ctx.total is None else grad / ctx.total
-        way = REDUCTIONS["none" if reduction == "none" else "sum"]
-        for first, last in _pieces(len(logits), rows):
-            shares = logits[first:last].to(dtype).log_softmax(1)
+        by_target = grad * (1 - settings.smoothing) if settings.smoothing else grad
+        by_all = grad * (settings.smoothing / logits.shape[1])
+        if ctx.total is not None:
+            by_target, by_all = by_target / ctx.total, by_all / ctx.spread_total
+        way = REDUCTIONS["none" if settings.reduction == "none" else "sum"]
+        for first, last in _pieces(len(logits), settings.rows):
+            shares = logits[first:last].to(settings.dtype).log_softmax(1)
             told = target[first:last]
-            _, total = _aten.nll_loss_forward(shares, told, weight, way, ignored)
-            given = each[first:last] if reduction == "none" else each
-            back = _aten.nll_loss_backward(given, shares, told, weight, way, ignored, total)
-            result[first:last] = _aten._log_softmax_backward_data(back, shares, 1, dtype)
+            _, total = _aten.nll_loss_forward(shares, told, weight, way, settings.ignored)
+            given = by_target[first:last] if settings.reduction == "none" else by_target
+            back = _aten.nll_loss_backward(given, shares, told, weight, way, settings.ignored, total)
+            if settings.smoothing:
+                each = by_all[first:last] if settings.reduction == "none" else by_all.expand(last - first)
+                spread = -each.masked_fill(told == settings.ignored, 0.0)[:, None]
+                back += spread if weight is None else spread * weight
+            result[first:last] = _aten._log_softmax_backward_data(back, shares, 1, settings.dtype)
         return result, None, None, None
+
+
+def _smoothed(loss: torch.Tensor, smooth: Any, settings: LossSettings, logits: torch.Tensor) -> torch.Tensor:
+    """Return a loss with a part of it spread over all classes."""
+    if not settings.smoothing:
+        return loss
+    spread: torch.Tensor = smooth * (settings.smoothing / logits.shape[1])
+    return (1 - settings.smoothing) * loss + spread
 
 
 def _pieces(count: int, rows: int) -> Iterator[tuple[int, int]]:
@@ -113,7 +148,7 @@ def in_pieces(
             and size_average is None
             and reduce is None
             and reduction in REDUCTIONS
-            and label_smoothing == 0.0
+            and 0.0 <= label_smoothing <= 1.0
             and input.requires_grad
             and not torch.compiler.is_compiling()
         )
@@ -122,7 +157,7 @@ def in_pieces(
             dtype = torch.float32 if casts else input.dtype
             count = rows(input, dtype.itemsize)
             if count is not None:
-                settings = (ignore_index, reduction, count, dtype)
+                settings = LossSettings(ignore_index, reduction, label_smoothing, count, dtype)
                 with torch.autocast(input.device.type, enabled=False):
                     given = None if weight is None else weight.to(dtype)
                     result: torch.Tensor = CrossEntropyInPieces.apply(input, target, given, settings)  # type: ignore[no-untyped-call]

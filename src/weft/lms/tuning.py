@@ -89,6 +89,7 @@ class LmsTuning:
     block_share: float = 0.01  # of the saved bytes must be saved by a group of modules to call them again,
     block_kind_share: float = 0.01  # and this by each class of them
     block_gain: float = 0.025  # of a step must be saved by that on paper
+    first_plan_excess: float = 1.3  # the first plan found, like checkpointing, takes this much longer at most
     block_margin: float = 0.02  # of the budget is left free, so that nothing else has to leave,
     block_excess: float = 0.1  # of the budget may be missing then: other ways free that
     max_plan_changes: int = 8  # plans of one shape made again because steps differed, at most
@@ -103,6 +104,7 @@ class LmsTuning:
 
     # The search for a plan.
     planning_share: float = 0.5  # of a step is spent looking for plans between two steps, at most
+    first_planning_share: float = 0.1  # of the step that was recorded for the first time
     price_class: float = 1.5  # prices within this factor count as equal: they differ by noise
     recipe_depths: tuple[int, ...] = (
         4,
@@ -207,6 +209,7 @@ SHARES = (
     "most_speed_up",
     "stall_tolerance", "link_derating", "freed_share", "refinement_gain", "search_tolerance", "replay_gain",
     "launch_tolerance", "launch_bound_share", "launch_gain", "loose_limit", "pieced_loss_share", "planning_share",
+    "first_planning_share",
     "activation_share", "pass_spare_share", "pinned_share", "rate_margin",
     "block_share", "block_kind_share", "block_gain", "block_margin", "block_excess",
 )  # fmt: skip
@@ -217,6 +220,7 @@ FACTORS = (
     "shape_bucket",
     "one_shape_reach",
     "two_shapes_reach",
+    "first_plan_excess",
 )
 
 DEFAULTS = LmsTuning()

@@ -218,7 +218,7 @@ def test_plans_are_looked_for_a_little_at_a_time_where_the_host_has_time_of_its_
     transfer = made.device()
     transfer.is_launched = True
     searches, planned = [], []
-    for _ in range(60):
+    for _ in range(200):
         with lms.fit(made.budget(0.4), transfer=transfer) as session:
             back(made.forward(made.model, made.x))
         assert_equal(made.model, made.expected)

@@ -12,10 +12,10 @@ anything.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from weakref import WeakValueDictionary, ref
 
 import torch
@@ -72,7 +72,11 @@ class ActivationEngine:
         self._unplanned: list[Callable[[], SavedStorage | None]] = []  # storages that the plan does not have
         self._event = 0
         self._acted = -1  # the last event whose releases and fetches were carried out
-        self._oldest = 0  # the first site that may still be on the device
+        self._listed = 0  # sites that are, or were, among
+        self._movable: list[
+            int
+        ] = []  # the sites that may be on the device, as far as room was made, the oldest first
+        self._moves: deque[int] | None = None  # where storages note that their bytes come or go
         self._largest = 0  # bytes of the largest storage saved
         self._strangers = 0  # tensors in a row that have no place in the plan
         self._headroom = 0  # bytes to keep free, from earlier steps
@@ -84,6 +88,7 @@ class ActivationEngine:
         self._surplus_bytes = 0
         self.largest_ratio = 1.0
         self._watching = False  # memory is watched, for want of a plan
+        self._sees_graph = True  # recipes by the rules of autograd's nodes may be asked for
         self.guarded = False  # room is asked for before each operation
         self.operation_bytes: dict[object, int] = {}  # by operation and shapes, as far as a guard asked
         self.after_event: Callable[[int], None] | None = None  # called after each event of a plan
@@ -131,9 +136,13 @@ class ActivationEngine:
         self._loose.clear()
         self._storages.clear()  # handles of an earlier step still hold their storages
         self.graph.clear(sees_changes=recorder is not None and recorder.tries_recipes)
-        self._event = self._oldest = self._largest = 0
+        self._event = self._listed = self._largest = 0
+        self._movable.clear()
+        self.mover.returned.clear()
         self._headroom = headroom
         self._watching = plan is None
+        self._sees_graph = plan is None or plan.asks_graph
+        self._moves = None if recorder is None or not recorder.memory else recorder.moves
         if recorder is not None:
             recorder.open(self._sites)
 
@@ -141,11 +150,12 @@ class ActivationEngine:
 
     def pack(self, tensor: torch.Tensor) -> Packed:
         """Take a tensor that autograd saves, and return what it keeps in its place."""
-        by_node = sys._getframe(1).f_code.co_filename != CHECKPOINT_FILE
+        by_node = self._sees_graph and sys._getframe(1).f_code.co_filename != CHECKPOINT_FILE
         page = page_of(tensor)
         if page is not None or not self._manages(tensor):
             kept = Kept(tensor) if page is None else KeptPage(tensor, page)
-            self.graph.note(tensor, kept, by_node)
+            if self._sees_graph:
+                self.graph.note(tensor, kept, by_node)
             if self.taped and page is None:
                 self.tape.saved(tensor, kept)
             return kept
@@ -164,7 +174,8 @@ class ActivationEngine:
         if self.recorder is not None:
             self.recorder.close()
         handle = Handle(tensor, len(self._sites))
-        self.graph.note(tensor, handle, by_node)
+        if self._sees_graph:
+            self.graph.note(tensor, handle, by_node)
         if self.taped:
             self.tape.saved(tensor, handle)
         fresh = not self._known(handle, tensor)
@@ -328,7 +339,9 @@ class ActivationEngine:
         self._loose.append(ref(handle))
 
     def _new_storage(self, handle: Handle, key: int) -> SavedStorage:
-        storage = self._storages[key] = SavedStorage(handle, self.transfer.stream(), self.mover.dead)
+        storage = self._storages[key] = SavedStorage(
+            handle, self.transfer.stream(), self.mover.dead, self._moves
+        )
         handle.settle(storage)
         self._largest = max(self._largest, storage.bytes)
         return storage
@@ -478,24 +491,37 @@ class ActivationEngine:
         if over <= 0:
             return
         self._settle()
-        numbers = range(self._oldest, len(self._sites))
-        for index in chain(numbers, range(UNPLANNED, UNPLANNED + len(self._unplanned))):
+        movable = self._list_movable()
+        left: list[int] = []
+        for place, index in enumerate(movable):
             if over <= 0:
-                return
+                left += movable[place:]
+                break
             storage = self._site(index)
             if storage is None or storage.tensor is None:
-                if index == self._oldest and storage is None:
-                    self._oldest += 1
                 continue
-            if storage.held_elsewhere():
-                continue
-            if not self._droppable(storage) and not self._sent(storage) and storage.recipe is None:
+            if storage.held_elsewhere() or not self._can_leave(storage):
+                left.append(index)
                 continue
             self.mover.drop(storage)
             self.counts.evicted += 1
             self._evicted_bytes += storage.bytes
             self.evicted_bytes += storage.bytes
             over -= storage.bytes
+        self._movable = [index for index in left if index < UNPLANNED]
+
+    def _list_movable(self) -> list[int]:
+        """Return the sites that may be on the device: those left by the last time, and what was saved or came since."""
+        sites = self._movable
+        if self.mover.returned:
+            sites = sorted({*sites, *self.mover.returned})
+            self.mover.returned.clear()
+        sites += range(self._listed, len(self._sites))
+        self._listed = len(self._sites)
+        return [*sites, *range(UNPLANNED, UNPLANNED + len(self._unplanned))]
+
+    def _can_leave(self, storage: SavedStorage) -> bool:
+        return self._droppable(storage) or self._sent(storage) or storage.recipe is not None
 
     def _settle(self) -> None:
         """Make saved storages of all tensors that were to stay, since they may have to move after all."""

@@ -45,6 +45,7 @@ class StorageMover:
         self.rebuilds_once = (
             False  # a plan is followed: what was rebuilt stays, and lets go of what it was made from
         )
+        self.returned: list[int] = []  # sites of storages that came back to the device in this step
         self.dead: deque[DeadStorage] = deque()
         self.waits: list[tuple[Any, Any]] | None = None  # marks around each wait, if waits are measured
 
@@ -79,15 +80,19 @@ class StorageMover:
             return
         survivor = storage.revive()
         if survivor is not None:
-            storage.tensor = survivor
+            self._come(storage, survivor)
             return
         target = torch.empty(storage.bytes, dtype=torch.uint8, device=self.transfer.device)
         with self.quiet:
             storage.coming = self.transfer.copy_in(storage.block, target)
-        storage.tensor = target
+        self._come(storage, target)
         storage.stream = self.transfer.stream()
         self.counts.swaps_in += 1
         self.counts.bytes_in += storage.bytes
+
+    def _come(self, storage: SavedStorage, tensor: torch.Tensor) -> None:
+        storage.come(tensor)
+        self.returned.append(storage.site)
 
     def value(
         self, source: RecipeInput | Replay, memo: dict[int, torch.Tensor] | None = None
@@ -116,7 +121,9 @@ class StorageMover:
     def here(self, storage: SavedStorage) -> torch.Tensor:
         """Return the bytes of a storage on the device, copied back or made again if need be."""
         if storage.tensor is None:
-            storage.tensor = storage.revive()
+            survivor = storage.revive()
+            if survivor is not None:
+                self._come(storage, survivor)
         if storage.tensor is None:
             self.expect(storage)
             if storage.block is not None:
@@ -132,7 +139,7 @@ class StorageMover:
 
     def _rebuild(self, storage: SavedStorage) -> None:
         assert storage.recipe is not None
-        storage.tensor = self.build(storage.recipe).detach()  # a view would hold its base
+        self._come(storage, self.build(storage.recipe).detach())  # a view would hold its base
         if self.rebuilds_once:
             storage.recipe = None
         storage.stream = self.transfer.stream()

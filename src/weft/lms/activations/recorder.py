@@ -6,6 +6,7 @@ result.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,7 +63,10 @@ class StepRecorder:
         self._waits: set[int] = set()  # intervals in which the host waits for the device
         self._sites: list[dict[str, Any]] = []
         self._holding: list[tuple[int, ref[SavedStorage]]] = []  # sites that others held at the last event
-        self._living: set[int] = set()  # sites that autograd still holds
+        self.moves: deque[int] = deque()  # sites whose bytes came, went or died since they were counted last
+        self._here: dict[int, int] = {}  # bytes of the sites that are on the device,
+        self._lingering: set[int] = set()  # those among them that only others hold,
+        self._here_bytes = 0  # and of all of them
         self._open: Any = None  # the mark at which the interval began
         self._within = self._paused = False
         self.varied = False  # the step has other sizes than its plan: times alone are measured,
@@ -83,13 +87,7 @@ class StepRecorder:
         if not self.memory:
             self._open = self.transfer.mark()
             return
-        alive = [storage for storage in (weak() for weak in sites) if storage is not None]
-        living = {storage.site for storage in alive}
-        for site in self._living - living:
-            if site < len(self._sites):
-                self._sites[site]["gone"] = len(self._other) - 1
-        self._living = living
-        self._ours = self._at_open = _on_device(alive)
+        self._ours = self._at_open = self._on_device(sites, len(self._other) - 1)
         self._level, peak = self.transfer.levels()
         self._room = self.unfilled()
         self.highest = max(self.highest, peak)
@@ -146,10 +144,29 @@ class StepRecorder:
     def look_again(self, sites: Sequence[Callable[[], SavedStorage | None]]) -> None:
         """Count the saved storages on the device anew, after some moved within an interval."""
         if self._within and self.memory:
-            self._ours = _on_device(
-                [storage for storage in (weak() for weak in sites) if storage is not None]
-            )
+            self._ours = self._on_device(sites, len(self._other))
             self.transfer.reset_peak()
+
+    def _on_device(self, sites: Sequence[Callable[[], SavedStorage | None]], event: int) -> int:
+        """Return the bytes of saved storages that are on the device, held by us or by others. What autograd let go of
+        since then is gone before an event.
+        """
+        moved = set(self._lingering)
+        while self.moves:
+            moved.add(self.moves.popleft())
+        for site in moved:
+            storage = sites[site]() if site < len(sites) else None
+            if storage is None and site < len(self._sites) and "gone" not in self._sites[site]:
+                self._sites[site]["gone"] = event
+            there = storage is not None and (storage.tensor is not None or not storage.weak.dead)
+            size = storage.bytes if storage is not None and there else 0
+            self._here_bytes += size - self._here.get(site, 0)
+            self._here[site] = size
+            if storage is not None and there and storage.tensor is None:
+                self._lingering.add(site)
+            else:
+                self._lingering.discard(site)
+        return self._here_bytes
 
     def saved(self, storage: SavedStorage, tensor: torch.Tensor, fresh: bool, event: int) -> None:
         """Note a tensor that was saved; `fresh` if its storage was saved for the first time."""
@@ -280,11 +297,6 @@ def _noted(recipe: Recipe | Replay, variant: int) -> dict[str, Any]:
     """Return what a recording says about a recipe besides its cost."""
     replayed = tuple(op.number for op in recipe.ops) if isinstance(recipe, Replay) else ()
     return {"needs": tuple(sorted(recipe.sources())), "variant": variant, "replayed": replayed}
-
-
-def _on_device(storages: Sequence[SavedStorage]) -> int:
-    """Return the bytes of saved storages that are on the device, held by us or by others."""
-    return sum(storage.bytes for storage in storages if storage.tensor is not None or not storage.weak.dead)
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -67,11 +67,13 @@ class SavedStorage:
     """One storage that autograd saved, wherever its bytes are."""
 
     __slots__ = (
-        "__weakref__", "alias", "block", "bytes", "coming", "dead", "depth", "going", "recipe", "site", "stream",
-        "tensor", "version", "weak",
+        "__weakref__", "alias", "block", "bytes", "coming", "dead", "depth", "going", "moves", "recipe", "site",
+        "stream", "tensor", "version", "weak",
     )  # fmt: skip
 
-    def __init__(self, handle: Handle, stream: Any, dead: deque[DeadStorage]) -> None:
+    def __init__(
+        self, handle: Handle, stream: Any, dead: deque[DeadStorage], moves: deque[int] | None = None
+    ) -> None:
         assert handle.tensor is not None
         self.alias = handle.tensor  # shares the saved tensor's version counter, with or without bytes
         storage = self.alias.untyped_storage()
@@ -87,11 +89,24 @@ class SavedStorage:
         self.recipe: Any = None  # a `Recipe`, or a `Replay` of operations
         self.depth = 0  # of recipes on recipes, once the bytes were dropped
         self.dead = dead  # where it is noted when this storage dies
+        self.moves = (
+            moves  # where its site is noted each time its bytes come, go or die, while somebody counts them
+        )
+        if moves is not None:
+            moves.append(self.site)
 
     def __del__(self) -> None:
         # May run on any thread, at any moment: only note it. A copy back under way must keep its target.
         if self.block is not None:
             self.dead.append((self.block, self.coming, self.tensor if self.coming is not None else None))
+        if self.moves is not None:
+            self.moves.append(self.site)
+
+    def come(self, tensor: torch.Tensor) -> None:
+        """Take the device's bytes, copied back or made again."""
+        self.tensor = tensor
+        if self.moves is not None:
+            self.moves.append(self.site)
 
     def drop(self) -> None:
         """Let the device's bytes go; they must be on the host, or a recipe must make them again."""
@@ -99,6 +114,8 @@ class SavedStorage:
             self.alias.data = torch.empty(0, dtype=self.alias.dtype, device=self.alias.device)
         self.tensor = None
         self.coming = None
+        if self.moves is not None:
+            self.moves.append(self.site)
 
     def held_elsewhere(self) -> bool:
         """Return whether others hold the bytes, so that dropping them here would free nothing yet."""

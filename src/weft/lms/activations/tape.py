@@ -102,7 +102,7 @@ class TensorPlace:
 class TapedOperation:
     """One operation of a step, which can be done again once the states of its arguments are there."""
 
-    __slots__ = ("args", "func", "kind", "kwargs", "number", "random", "states")
+    __slots__ = ("_likeness", "args", "func", "kind", "kwargs", "number", "random", "states")
 
     def __init__(self, number: int, func: Any, kind: OperationKind) -> None:
         self.number, self.func, self.kind = number, func, kind
@@ -110,6 +110,7 @@ class TapedOperation:
         self.kwargs: dict[str, Any] = {}
         self.states: list[StorageState] = []  # of all arguments
         self.random: RandomState | None = None
+        self._likeness: tuple[Any, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -126,7 +127,9 @@ class TapedOperation:
 
     def likeness(self) -> tuple[Any, ...]:
         """Return a key that is equal for operations that do the same work."""
-        return (self.func, *_alike(self.args), *_alike(tuple(self.kwargs.values())))
+        if self._likeness is None:
+            self._likeness = (self.func, *_alike(self.args), *_alike(tuple(self.kwargs.values())))
+        return self._likeness
 
 
 class RandomState:

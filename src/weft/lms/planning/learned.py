@@ -109,13 +109,14 @@ class Planning:
 
     def recorded(self, key: ShapeKey, recording: Recording, spans: tuple[ModuleSpan, ...] = ()) -> StepShape:
         """Plan a shape that was recorded for the first time; `spans` are the modules that ran."""
-        plan = self._planned(recording, 0, None, exact=True).plan
-        watched = self.tuning.watched_steps
+        # The times of a first step are those of measuring it, too: little is known of how long one takes.
+        planned = self._planned(recording, 0, None, exact=True, patience=self.tuning.first_planning_share)
+        plan, watched = planned.plan, self.tuning.watched_steps
         shape = StepShape(recording, plan, key.bytes, key.kind, watched=watched, spans=spans)
         found = None if plan.keeps_all else self._blocks(shape)
-        if found is not None and is_worth_trying(
-            found, plan.timeline.seconds, plan.timeline.seconds, self.tuning
-        ):
+        # A better plan may be found yet, but hardly one that much better.
+        hoped_s = plan.timeline.seconds / (1.0 if planned.is_over else self.tuning.first_plan_excess)
+        if found is not None and is_worth_trying(found, hoped_s, hoped_s, self.tuning):
             shape.wanted = found.modules
         self.shapes.add(key, shape)
         return shape
@@ -205,8 +206,8 @@ class Planning:
         plans say, as where the launching thread holds them up, may be slower than those that call modules again: these
         are tried then, and given up if they take as long.
         """
-        if shape.weighed:
-            return
+        if shape.weighed or (shape.plain is None and shape.search is not None):
+            return  # or it is not over yet what plans can do
         shape.weighed = True
         if shape.plain is not None:
             if shape.fastest_s >= shape.plain.fastest_s:
@@ -337,6 +338,7 @@ class Planning:
         link: float = 1.0,
         launching: float = 0.0,
         thorough: bool = False,
+        patience: float | None = None,
     ) -> PlanSoFar:
         """Look for a plan as long as the patience of one step lasts."""
         rates, host = self.transfer.rates().times(link), self._host_bytes()
@@ -344,14 +346,14 @@ class Planning:
         search = plans(recording, limit, rates, host, like, self.tuning, cost, thorough)
         found = PlanSoFar(search, exact)
         with self._timed():
-            found.look(self._patience_s(recording))
+            found.look(self._patience_s(recording, patience))
         return found
 
-    def _patience_s(self, recording: Recording) -> float:
-        """Return the seconds for which plans are looked for between two steps."""
+    def _patience_s(self, recording: Recording, share: float | None = None) -> float:
+        """Return the seconds for which plans are looked for between two steps: a share of a step."""
         if not self.transfer.is_launched:
             return float("inf")  # a clock that knows nothing of the host's time
-        return self.tuning.planning_share * sum(recording.seconds)
+        return (self.tuning.planning_share if share is None else share) * sum(recording.seconds)
 
     def look_on(self, shape: StepShape) -> None:
         """Go on to look for a better plan, where there was no time for that; none but a better one is followed."""
@@ -367,6 +369,8 @@ class Planning:
         if found_s < (1 - least_gain) * shape.plan.timeline.seconds:
             self._follow(shape, search.plan)
             shape.steps = min(shape.steps, self.measured_steps)  # it is compared, too
+        elif search.is_over:
+            self._weigh_calling(shape)
 
     def _follow(self, shape: StepShape, plan: Plan) -> None:
         """Follow a new plan, of which nothing is known yet."""

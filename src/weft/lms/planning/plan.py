@@ -55,6 +55,14 @@ class Plan:
         sites = zip(self.recording.sites, self.choices, strict=True)
         return frozenset(number for site, choice in sites if choice == "recipe" for number in site.replayed)
 
+    @cached_property
+    def asks_graph(self) -> bool:
+        """Whether something may be rebuilt by what autograd's nodes tell: a step must note these then."""
+        sites = zip(self.recording.sites, self.choices, strict=True)
+        return any(
+            site.recipe_s is not None and not site.replayed for site, choice in sites if choice != "keep"
+        )
+
     @property
     def replays(self) -> bool:
         return bool(self.replayed)

@@ -70,34 +70,41 @@ def plans(
     if like is not None and not like.keeps_all:
         again = begin(like.family)
         again.tried[like.rebuilt] = like.choices.count("swap")
-        again.climb(like.rebuilt)
-        best = again.best
-        if best is not None:
-            yield best.plan(again)
-            as_good = (like.slowdown + tuning.search_tolerance) * native.seconds
-            if best.timeline.seconds <= as_good and not thorough:
-                return
-    groups = [
-        [begin(family) for family in kind]
-        for kind in (*_segmented(recording, limit, tuning), _chains(tuning))
-    ]
-    for search in groups[0][: len(tuning.fitting_shares)]:  # what checkpointing does, before anything else
+        for _ in again.climb(like.rebuilt):
+            best = again.best
+            if best is not None:
+                yield best.plan(again)
+        as_good = (like.slowdown + tuning.search_tolerance) * native.seconds
+        if best is not None and best.timeline.seconds <= as_good and not thorough:
+            return
+    made: dict[PlanFamily, _PlanSearch] = {}
+    kinds = _kinds(recording)
+    for family in _fitting(
+        kinds[0][0], limit, kinds[0][1], tuning
+    ):  # what checkpointing does, before all else
+        search = made[family] = begin(family)
         search.bound = float("inf") if best is None else best.timeline.seconds
         search.look([len(search.cheapest)])
         best = _best_of([search], best)
         if best is not None:
             yield best.plan(begin(best.family))
-    if limit > tuning.loose_limit * native.peak:  # short chains are enough there, and quickly looked at
-        groups = groups[-1:] + groups[:-1]
-    for group in groups:
+    fitting = {kinds[0][1]: list(made)}
+    segmented = (
+        [*(fitting.get(replays) or _fitting(step, limit, replays, tuning)), *_sized(step, replays, tuning)]
+        for step, replays in kinds
+    )
+    chains: Iterable[list[PlanFamily]] = [_chains(tuning)]
+    # Short chains are enough where much fits, and quickly looked at.
+    loose = limit > tuning.loose_limit * native.peak
+    for families in chain(chains, segmented) if loose else chain(segmented, chains):
+        group = [made[family] if family in made else begin(family) for family in dict.fromkeys(families)]
+        made |= {search.family: search for search in group}
         for better in _improved(group, best, tuning):
             if better is not None:
                 yield better.plan(begin(better.family))
         best = _best_of(group, best)
     if best is None:
-        raise min(
-            (search.failure() for search in chain.from_iterable(groups)), key=lambda failure: failure[0]
-        )[1]
+        raise min((search.failure() for search in made.values()), key=lambda failure: failure[0])[1]
     yield best.plan(begin(best.family))
 
 
@@ -154,33 +161,37 @@ def _chains(tuning: LmsTuning) -> list[PlanFamily]:
     return [PlanFamily(depth=depth, replays=False) for depth in tuning.recipe_depths]
 
 
-def _segmented(recording: Recording, limit: int, tuning: LmsTuning) -> list[list[PlanFamily]]:
-    """Return the families of candidates that rebuild whole segments, of several sizes: those that repeat operations of
-    the tape, if there are any, and those that need none, whose segments are others.
+def _kinds(recording: Recording) -> list[tuple[Recording, bool]]:
+    """Return the step as it can be rebuilt with operations of the tape repeated, if any can be, and with none, whose
+    segments are others; and whether operations are repeated.
     """
     plain = recording.without_replays()
-    kinds = [(plain, False)] if plain is recording else [(recording, True), (plain, False)]
-    return [
-        [PlanFamily(anchors=stay, replays=replays) for stay in _cuts(step, limit, tuning)]
-        for step, replays in kinds
-    ]
+    return [(plain, False)] if plain is recording else [(recording, True), (plain, False)]
 
 
-def _cuts(recording: Recording, limit: int, tuning: LmsTuning) -> list[frozenset[int]]:
-    """Return the anchors of segments that fit under a limit, and of such of several sizes."""
+def _fitting(recording: Recording, limit: int, replays: bool, tuning: LmsTuning) -> Iterator[PlanFamily]:
+    """Yield the families of candidates that rebuild whole segments which are as large as fits under a limit."""
+    for share in tuning.fitting_shares:
+        stay = fitting_anchors(recording, int(share * limit))
+        if stay is not None:
+            yield PlanFamily(anchors=stay, replays=replays)
+
+
+def _sized(recording: Recording, replays: bool, tuning: LmsTuning) -> Iterator[PlanFamily]:
+    """Yield the families of candidates that rebuild whole segments, of several sizes."""
     whole = sum(site.bytes for site in recording.sites if site.recipe_s is not None)
-    most = (int(tuning.segment_slack * whole / parts) for parts in tuning.segment_parts)
-    fitting = (fitting_anchors(recording, int(share * limit)) for share in tuning.fitting_shares)
-    found = (*(stay for stay in fitting if stay is not None), *(anchors(recording, size) for size in most))
-    return list(dict.fromkeys(found))
+    for parts in tuning.segment_parts:
+        size = int(tuning.segment_slack * whole / parts)
+        yield PlanFamily(anchors=anchors(recording, size), replays=replays)
 
 
 def least(recording: Recording, rates: Rates, tuning: LmsTuning = DEFAULTS) -> Timeline:
     """Return the timeline of the plan with the lowest peak, at any cost: no budget can go below that peak."""
     native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
+    segmented = chain.from_iterable(_sized(step, replays, tuning) for step, replays in _kinds(recording))
     searches = [
         _PlanSearch(recording, 0, rates, UNLIMITED, family, native, tuning)
-        for family in (*_chains(tuning), *chain.from_iterable(_segmented(recording, native.peak, tuning)))
+        for family in dict.fromkeys((*_chains(tuning), *segmented))
     ]
     for search in searches:
         for part in range(3):
@@ -324,15 +335,19 @@ class _PlanSearch:
                 hopes.append((self.native.seconds + first.rebuilding + waiting, (low + high) // 2))
         return min(hopes)
 
-    def climb(self, start: int) -> None:
-        """Go from a candidate to a neighbour as long as one is better, in smaller and smaller strides."""
+    def climb(self, start: int) -> Iterator[None]:
+        """Go from a candidate to a neighbour as long as one is better, in smaller and smaller strides; yield after each
+        part of that.
+        """
         self.look([start])
+        yield
         for stride in self.tuning.search_strides:
             centre = None
             while centre != start:
                 centre = start
                 self.look([centre - stride, centre + stride])
                 start = centre if self.best is None else self.best.count
+                yield
 
     def look(self, counts: Iterable[int]) -> None:
         """Play the candidates with these counts that may be faster than the best, the most promising first."""
