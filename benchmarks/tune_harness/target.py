@@ -64,7 +64,7 @@ def ours(case: TargetCase, seed: int, step: Stepper, trials: int, schedule: str,
         maximize="accuracy",
         search=search,
         schedule=schedule,
-        resource={"name": case.resource, "min": 1, "max": case.steps},
+        resource={"name": case.resource, "max": case.steps},
         seed=seed,
         checkpoints=True,
     )

@@ -118,7 +118,7 @@ def test_a_study_file_that_was_edited_is_refused(script: str, capsys: pytest.Cap
         (["tune", "none.yaml"], "No such file"),
         (["tune", "--schedule", "asah", "--resource", "e:1:9", "--trials", "1", "--space", "x=1,2",
           "--minimize", "l", "t.py", "{x}"], "did you mean asha?"),
-        (["tune", "--resource", "e:1", "t.py"], "--resource must be NAME:MIN:MAX"),
+        (["tune", "--resource", "e", "t.py"], "--resource must be NAME:MAX or NAME:MIN:MAX"),
         (["study", "show", "nothing"], "weft tune makes one"),
         (["study", "extend", "nothing"], "a study must exist"),
     ],

@@ -15,7 +15,7 @@ import weft.tune as tune
 from weft.tune.runners.simulated import CROSSING_SPACE, CrossingCurves, SimulatedRun, SimulatedStudy
 from weft.tune.schedulers.actions import ExtendTrial, PauseTrial, ResumeTrial, StartTrial
 from weft.tune.schedulers.halving import bracket_pattern, rungs
-from weft.tune.study.config import StudyError, convert_config
+from weft.tune.study.config import ResourceRange, StudyError, convert_config
 from weft.tune.study.core import StudyCore
 from weft.tune.study.events import AnyEvent, TrialCloned, decode_event, encode_event
 from weft.tune.study.state import SearchState
@@ -50,6 +50,11 @@ def test_rungs_and_brackets() -> None:
     assert rungs(1, 27, 3) == (1, 3, 9, 27)
     assert rungs(1, 20, 3) == (1, 3, 9, 20)
     assert rungs(5, 5, 3) == (5,)
+    assert {most: ResourceRange(max=most).first for most in (1, 5, 9, 27, 81, 100, 1000)} == {
+        1: 1, 5: 1, 9: 1, 27: 2, 81: 6, 100: 7, 1000: 74,
+    }  # fmt: skip
+    assert rungs(ResourceRange(max=27).first, 27, 3) == (2, 6, 18, 27)
+    assert ResourceRange(min=5, max=27).first == 5
     # Hyperband's own figures for R = 81, eta = 3: 81, 34, 15, 8, 5.
     pattern = bracket_pattern(5, 3)
     assert [pattern.count(bracket) for bracket in range(5)] == [81, 34, 15, 8, 5]

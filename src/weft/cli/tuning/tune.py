@@ -20,7 +20,7 @@ SPACE = NameValue("NAME=DOMAIN", "lr=log:1e-5:1e-1")
 METRIC = Text("the name of a metric", "loss", like=r"[!-~]{1,250}")
 PART = Text("a name, with options after colons", "asha:eta=4", like=r"[A-Za-z][\w-]*(:[\w-]+=[^:]+)*")
 RESOURCE = Text(
-    "NAME:MIN:MAX with whole numbers", "epochs:1:27", like=r"[A-Za-z_][\w.-]*:[0-9]{1,12}:[0-9]{1,12}"
+    "NAME:MAX or NAME:MIN:MAX with whole numbers", "epochs:27", like=r"[A-Za-z_][\w.-]*(:[0-9]{1,12}){1,2}"
 )
 
 
@@ -41,8 +41,8 @@ RESOURCE = Text(
 @click.option("--search", type=PART, metavar="NAME",
               help="tpe (default), gp, cmaes, nsga2, qmc, random, grid, list.")  # fmt: skip
 @click.option("--schedule", type=PART, metavar="NAME", help="none (default), asha, hyperband, pbt, median.")
-@click.option("--resource", type=RESOURCE, metavar="NAME:MIN:MAX",
-              help="What trials are given more of: epochs:1:27; steps that the script reports count it.")  # fmt: skip
+@click.option("--resource", type=RESOURCE, metavar="NAME:[MIN:]MAX",
+              help="What trials are given more of: epochs:27; epochs:1:27 compares them after 1.")  # fmt: skip
 @click.option("--stop-if", "stop_if", type=PART, multiple=True, metavar="RULE",
               help="median, or threshold:above=10.")  # fmt: skip
 @click.option("--point", "points", type=Text("NAME=VALUE,...", "lr=0.1,optimizer=adam"), multiple=True,
@@ -166,8 +166,8 @@ def _override(found: dict[str, Any], options: dict[str, Any]) -> None:
     if options["stop_if"]:
         found["stop_if"] = [part_of(text) for text in options["stop_if"]]
     if options["resource"]:
-        name, least, most = options["resource"].rsplit(":", 2)
-        found["resource"] = {"name": name, "min": int(least), "max": int(most)}
+        name, *first, most = options["resource"].split(":")
+        found["resource"] = {"name": name, "min": int(first[0]) if first else None, "max": int(most)}
     if options["points"]:
         found["points"] = [point_of(text) for text in options["points"]]
     budget = {"trials": options["trials"], "time": options["time_limit"], "gpu_hours": options["gpu_hours"],

@@ -76,7 +76,7 @@ class OptunaSearcher:
             return None
         from weft.tune.schedulers.halving import rungs
 
-        levels = rungs(resource.min, resource.max, float(options.get("eta", 3.0)))
+        levels = rungs(resource.first, resource.max, float(options.get("eta", 3.0)))
         return observed_rung(state, levels, len(state.space.searched) + 2)
 
     def _ask(self, state: SearchState) -> tuple[Params, dict[str, Any]]:

@@ -69,13 +69,13 @@ class Asha:
         """Return the rung above what a trial has used: where a promotion by hand ends."""
         resource = state.config.resource
         assert resource is not None
-        levels = rungs(resource.min, resource.max, self.eta)
+        levels = rungs(resource.first, resource.max, self.eta)
         return next((level for level in levels if level > trial.used), levels[-1])
 
     def decide(self, state: SearchState, free: int, starts: int) -> Sequence[TrialAction]:
         resource = state.config.resource
         assert resource is not None
-        levels = rungs(resource.min, resource.max, self.eta)
+        levels = rungs(resource.first, resource.max, self.eta)
         if self._index is None or self._index.state is not state or self._index.levels != levels:
             self._index = RungIndex(state, levels)
         self._index.update()

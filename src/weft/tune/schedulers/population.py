@@ -52,7 +52,7 @@ class PopulationTraining:
     def decide(self, state: SearchState, free: int, starts: int) -> Sequence[TrialAction]:
         resource = state.config.resource
         assert resource is not None
-        interval = self.interval or max(resource.min, resource.max // 10, 1)
+        interval = self.interval or max(resource.first, resource.max // 10, 1)
         actions: list[TrialAction] = []
         for trial in state.in_state("running"):
             if trial.reached:

@@ -5,7 +5,7 @@ space: {lr: log:1e-5:1e-1, optimizer: [adam, sgd]}
 minimize: loss
 search: tpe                                  # or {name: tpe, startup: 20}
 schedule: asha                               # which trials go on: asha, hyperband, pbt, median, none
-resource: {name: epochs, min: 1, max: 27}    # what a trial is given more of
+resource: {name: epochs, max: 27}            # what a trial is given more of
 budget: {trials: 50, time: 2h}
 """
 
@@ -28,6 +28,7 @@ Workers = Annotated[int, Meta(ge=1, le=4096)]
 Amount = Annotated[float, Meta(gt=0, le=1e12)]
 Scalar = str | int | float | bool | list[Any] | None
 LARGEST_STEP = 10**12
+FIRST_SHARE = 2 / 27  # of a training, before the first look at it
 MAY_CHANGE = ("budget", "parallel", "failures", "retries", "act", "points")  # while a study has trials
 ACTS = ("edge", "divergence", "no-matter", "overfitting", "plateau")  # insights that may act
 
@@ -54,8 +55,17 @@ class ResourceRange(Document, frozen=True):
     """The resource that decides how long a trial runs: its name, the least before a first look, and all of it."""
 
     name: str = "steps"
-    min: Annotated[int, Meta(ge=1, le=LARGEST_STEP)] = 1
+    min: Annotated[int, Meta(ge=1, le=LARGEST_STEP)] | None = None
     max: Annotated[int, Meta(ge=1, le=LARGEST_STEP)] = 1
+
+    @property
+    def first(self) -> int:
+        """What a trial uses before it is first compared: unless given, 2/27 of all.
+
+        Where thirds go on, rungs are then at 2/27, 2/9 and 2/3: one trial of nine soon comes so far that its end can be
+        told, and the last third of the work is left to the best of those. After 1/27, bad and good look more alike.
+        """
+        return self.min if self.min is not None else max(1, round(self.max * FIRST_SHARE))
 
 
 class StudyBudget(Document, frozen=True):
@@ -153,7 +163,7 @@ def check_config(config: StudyConfig) -> SearchSpace:
             f"{', '.join(wanted)}; leave it out"
         )
     resource = config.resource
-    if resource is not None and resource.min > resource.max:
+    if resource is not None and resource.first > resource.max:
         raise StudyError(
             f"resource.min must be at most resource.max, got {resource.min} and {resource.max}; swap them"
         )
@@ -161,7 +171,7 @@ def check_config(config: StudyConfig) -> SearchSpace:
     if resource is None and scheduler in ("asha", "hyperband", "pbt"):
         raise StudyError(
             f"schedule {scheduler} must know how long a trial runs, got no resource; "
-            "write resource: {name: epochs, min: 1, max: 27}"
+            "write resource: {name: epochs, max: 27}"
         )
     if len(config.goals) > 1 and scheduler not in ("none",):
         raise StudyError(

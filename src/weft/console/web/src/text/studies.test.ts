@@ -116,7 +116,8 @@ describe("new tuning", () => {
     expect(spaceOf({ ...FIRST_FORM, batch: { on: true, values: "32, 64" } })["batch"]).toBe("ordered:32,64");
   });
   it("writes a whole study, and leaves out what was not chosen", () => {
-    expect(configOf(FIRST_FORM)).toMatchObject({ name: "tuning", minimize: "loss", search: "tpe", schedule: "asha", resource: { name: "epochs", min: 1, max: 27 }, budget: { trials: 50 }, parallel: 2 });
+    expect(configOf(FIRST_FORM)).toMatchObject({ name: "tuning", minimize: "loss", search: "tpe", schedule: "asha", resource: { name: "epochs", max: 27 }, budget: { trials: 50 }, parallel: 2 });
+    expect(configOf({ ...FIRST_FORM, resource: { name: "steps", min: "5", max: "50" } })).toMatchObject({ resource: { name: "steps", min: 5, max: 50 } });
     const plain = configOf({ ...FIRST_FORM, schedule: "none", goal: "maximize", gpus: "1" });
     expect(plain).not.toHaveProperty("resource");
     expect(plain).toMatchObject({ maximize: "loss", job: { resources: { gpus: 1 } }, gpus: 1 });

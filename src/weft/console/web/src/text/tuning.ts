@@ -27,7 +27,7 @@ export interface TuningForm {
   goal: "minimize" | "maximize";
   search: string;
   schedule: string;
-  resource: { name: string; min: string; max: string };
+  resource: { name: string; min: string; max: string }; // without a min, the study chooses where it first compares
   trials: string;
   time: string;
   parallel: string;
@@ -49,7 +49,7 @@ export const FIRST_FORM: TuningForm = {
   goal: "minimize",
   search: "tpe",
   schedule: "asha",
-  resource: { name: "epochs", min: "1", max: "27" },
+  resource: { name: "epochs", min: "", max: "27" },
   trials: "50",
   time: "",
   parallel: "2",
@@ -103,7 +103,7 @@ export function configOf(form: TuningForm): Record<string, unknown> {
     [form.goal]: form.metric.trim(),
     search: form.search,
     schedule: form.schedule,
-    ...(hasResource(form) ? { resource: { name: form.resource.name, min: whole(form.resource.min), max: whole(form.resource.max) } } : {}),
+    ...(hasResource(form) ? { resource: { name: form.resource.name, ...(form.resource.min ? { min: whole(form.resource.min) } : {}), max: whole(form.resource.max) } } : {}),
     budget,
     parallel: whole(form.parallel),
     ...(Object.keys(job).length > 0 ? { job } : {}),

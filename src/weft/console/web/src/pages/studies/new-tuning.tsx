@@ -96,7 +96,7 @@ export function NewTuningDialog({ onClose }: { onClose: () => void }) {
           {hasResource(form) && (
             <>
               <Field label="Resource"><input type="text" value={form.resource.name} onChange={(event) => set({ resource: { ...form.resource, name: event.target.value } })} /></Field>
-              <Field label="First look at"><input type="number" min={1} value={form.resource.min} onChange={(event) => set({ resource: { ...form.resource, min: event.target.value } })} /></Field>
+              <Field label="First look at"><input type="number" min={1} placeholder="chosen" value={form.resource.min} onChange={(event) => set({ resource: { ...form.resource, min: event.target.value } })} /></Field>
               <Field label="All of it"><input type="number" min={1} value={form.resource.max} onChange={(event) => set({ resource: { ...form.resource, max: event.target.value } })} /></Field>
             </>
           )}
