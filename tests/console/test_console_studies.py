@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from testing.console.browser import needs_browser, open_page
+from testing.console.browser import NARROW, needs_browser, open_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -83,6 +83,17 @@ def test_a_trial_is_held_promoted_and_its_model_kept(browser: Browser, fresh: st
         page.goto(f"{fresh}/studies/3/importance")
         page.get_by_role("link", name="contour of lr and optimizer").click()
         expect(page).to_have_url(re.compile("px=lr&py=optimizer"))
+
+
+def test_the_tab_that_is_open_is_in_sight_on_a_narrow_screen(browser: Browser, many: str) -> None:
+    from playwright.sync_api import expect
+
+    with open_page(browser, size=NARROW) as page:
+        page.goto(f"{many}/studies/3/trials")
+        tabs = page.get_by_role("navigation", name="Parts of the study")
+        expect(tabs.get_by_role("link", name=re.compile("^Trials"))).to_be_in_viewport(ratio=1)
+        page.keyboard.press("1")
+        expect(tabs.get_by_role("link", name=re.compile("^Progress"))).to_be_in_viewport(ratio=1)
 
 
 def test_the_dialog_writes_a_study(browser: Browser, fresh: str) -> None:

@@ -68,10 +68,18 @@ export function Segments<T extends string>({
   );
 }
 
-/** Tabs are links: the address says which is open. */
+/** Tabs are links: the address says which is open. Where they do not all fit, the open one is scrolled to. */
 export function Tabs({ label, tabs, open }: { label: string; tabs: { key: string; text: string; to: string; count?: number | undefined }[]; open: string }) {
+  const strip = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const nav = strip.current;
+    const link = nav?.querySelector<HTMLElement>("[aria-current]");
+    if (!nav || !link) return;
+    const [outer, inner] = [nav.getBoundingClientRect(), link.getBoundingClientRect()];
+    nav.scrollLeft += Math.min(0, inner.left - outer.left) || Math.max(0, inner.right - outer.right); // the page itself stays
+  }, [open, tabs.length]);
   return (
-    <nav aria-label={label} className={css.tabs}>
+    <nav aria-label={label} className={css.tabs} ref={strip}>
       {tabs.map((tab) => (
         <Link key={tab.key} href={tab.to} aria-current={tab.key === open ? "page" : undefined} replace>
           {tab.text}
