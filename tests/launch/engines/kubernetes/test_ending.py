@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.launch.engines.kubernetes.ending import ClusterFacts, is_over, outcome_of
+from weft.launch.engines.kubernetes.ending import RunEvidence, is_over, outcome_of
 from weft.launch.engines.kubernetes.objects.names import PodNames
 from weft.launch.engines.kubernetes.pod_news import TOLD_TO_END
 
@@ -90,7 +90,7 @@ NEWS = (
 )
 
 
-def seen(ending: Ending, news: list[str], *, elastic: bool) -> ClusterFacts:
+def seen(ending: Ending, news: list[str], *, elastic: bool) -> RunEvidence:
     """Return what is known after some news."""
     pods: dict[str, Data] = {}
     for index, code, name in ((0, ending.first, "first"), (1, ending.second, "second")):
@@ -105,7 +105,7 @@ def seen(ending: Ending, news: list[str], *, elastic: bool) -> ClusterFacts:
     whole = "Complete" if not ending.failed else "BackoffLimitExceeded: Job has reached the limit"
     why = "it was deleted" if "job gone" in news else whole if "job over" in news else None
     told = ending.told if "told" in news else None
-    return ClusterFacts(pods=pods, ended=ended, why=why, told=told, elastic=elastic, reads_log=reads)
+    return RunEvidence(pods=pods, ended=ended, why=why, told=told, elastic=elastic, reads_log=reads)
 
 
 @given(st.sampled_from(ENDINGS), st.permutations(NEWS), st.booleans(), st.sampled_from([0.0, FOR_GOOD_S]))
@@ -134,13 +134,13 @@ def test_a_run_with_a_failed_rank_never_ends_with_0(
 
 def test_a_pod_that_was_replaced_does_not_count_against_a_run_that_went_well() -> None:
     pods = {one["metadata"]["name"]: one for one in (pod(0, 0), pod(1, 137), pod(1, 0, number=1))}
-    facts = ClusterFacts(pods=pods, ended={"exitCode": 0})
+    facts = RunEvidence(pods=pods, ended={"exitCode": 0})
     assert outcome_of(facts, NAMES, seconds=1.0, run_dir=None).code == 0
 
 
 def test_a_first_pod_that_ends_well_without_a_word_does_not_hide_another_ones_failure() -> None:
     pods = {one["metadata"]["name"]: one for one in (pod(0, 0), pod(1, 9))}
-    outcome = outcome_of(ClusterFacts(pods=pods, ended={"exitCode": 0}), NAMES, seconds=1.0, run_dir=None)
+    outcome = outcome_of(RunEvidence(pods=pods, ended={"exitCode": 0}), NAMES, seconds=1.0, run_dir=None)
     assert outcome.code == 1
     assert outcome.failure is not None
     assert (outcome.failure.host, outcome.failure.reason) == ("train-1", "exit code 9")

@@ -32,8 +32,8 @@ _SIGNALS = {2: "SIGINT", 15: "SIGTERM"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterFacts:
-    """The facts that are known of a run at one moment."""
+class RunEvidence:
+    """The evidence of how a run goes or ended that is there at one moment."""
 
     pods: Mapping[str, Data] = field(default_factory=dict)  # of its Job
     ended: Data | None = None  # how the container of the newest first pod ended, once its log is read
@@ -44,7 +44,7 @@ class ClusterFacts:
     reads_log: bool = False  # of the newest first pod
 
 
-def is_over(facts: ClusterFacts, waited_s: float) -> bool:
+def is_over(facts: RunEvidence, waited_s: float) -> bool:
     """Return whether nothing more will come of a run; `waited_s`: since the first sign of its end, without news."""
     ended, told = facts.ended, facts.told
     if ended is not None and ended.get("exitCode") == 0:
@@ -61,7 +61,7 @@ def is_over(facts: ClusterFacts, waited_s: float) -> bool:
     return ended is not None or late or not _may_tell_more(facts)
 
 
-def _may_tell_more(facts: ClusterFacts) -> bool:
+def _may_tell_more(facts: RunEvidence) -> bool:
     """Return whether a first pod may still tell something; after Ctrl-C, one that has not begun will not."""
     if facts.reads_log:
         return True
@@ -69,7 +69,7 @@ def _may_tell_more(facts: ClusterFacts) -> bool:
     return any(has_started(pod) or facts.interrupted is None for pod in leaders)
 
 
-def outcome_of(facts: ClusterFacts, names: PodNames, *, seconds: float, run_dir: Path | None) -> Outcome:
+def outcome_of(facts: RunEvidence, names: PodNames, *, seconds: float, run_dir: Path | None) -> Outcome:
     """Return how a run ended. Its exit code is 0 only if something has told so, and no pod tells otherwise."""
     where = str(run_dir) if run_dir else None
     if facts.interrupted is not None:
@@ -94,7 +94,7 @@ def outcome_of(facts: ClusterFacts, names: PodNames, *, seconds: float, run_dir:
     return Outcome(code=code, codes={}, seconds=seconds, failure=failure if code else None, run_dir=where)
 
 
-def _is_doubtful(facts: ClusterFacts, ended: Data) -> bool:
+def _is_doubtful(facts: RunEvidence, ended: Data) -> bool:
     """Return whether another pod may know better than the first one how the run ended."""
     told, code = facts.told, ended.get("exitCode")
     if code == TOLD_TO_END:  # the Job failed by another pod, and told the first one to end before it knew

@@ -18,7 +18,7 @@ from weft.errors import WeftError
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
-from weft.launch.engines.kubernetes.ending import ClusterFacts, is_over, outcome_of
+from weft.launch.engines.kubernetes.ending import RunEvidence, is_over, outcome_of
 from weft.launch.engines.kubernetes.lease import JobLease
 from weft.launch.engines.kubernetes.logs.leader_log import LeaderLog
 from weft.launch.engines.kubernetes.logs.log_reader import ContainerLogReader
@@ -111,11 +111,11 @@ class RunFollower:
         finally:
             self._over.set()
 
-    def _facts(self, pods: dict[str, Data]) -> ClusterFacts:
+    def _facts(self, pods: dict[str, Data]) -> RunEvidence:
         """Look at the pods; return what is known with them."""
         self._look_at_pods(pods)
         ended, logs = self._leader_end(pods), list(self._logs.values())
-        return ClusterFacts(
+        return RunEvidence(
             pods=pods,
             ended=ended,
             told=self._log.outcome,
