@@ -31,12 +31,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from testing.kubernetes import go_yaml
-from testing.kubernetes.app_wrappers import components_of, phase_of
-from testing.kubernetes.job_rules import why_failed
-from testing.kubernetes.job_sets import end_of, jobs_of
 from testing.kubernetes.kubelet import PodProcess, config_maps_of, expanded, variables_of
-from testing.kubernetes.schemas import check
-from testing.kubernetes.validation import problems, restricted_problems, update_problems
+from testing.kubernetes.rules.app_wrappers import components_of, phase_of
+from testing.kubernetes.rules.job_rules import why_failed
+from testing.kubernetes.rules.job_sets import end_of, jobs_of
+from testing.kubernetes.rules.schemas import check
+from testing.kubernetes.rules.validation import problems, restricted_problems, update_problems
 
 from weft.launch.engines.kubernetes.permissions import rules_for
 

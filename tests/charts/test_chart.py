@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from testing.charts.render import CHART, go, render, values_with
-from testing.kubernetes.schemas import VERSIONS, check
+from testing.kubernetes.rules.schemas import VERSIONS, check
 
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig

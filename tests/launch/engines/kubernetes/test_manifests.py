@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from testing.kubernetes import go_yaml
 from testing.kubernetes.kubelet import expanded
-from testing.kubernetes.schemas import VERSIONS, check
-from testing.kubernetes.validation import problems, restricted_problems, update_problems
+from testing.kubernetes.rules.schemas import VERSIONS, check
+from testing.kubernetes.rules.validation import problems, restricted_problems, update_problems
 
 from weft.errors import UsageError
 from weft.launch.command import Command
