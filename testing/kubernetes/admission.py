@@ -52,12 +52,12 @@ class ClusterAdmission:
             return copy.deepcopy(item)
 
     def patch(self, kind: str, namespace: str, name: str, change: Data) -> Data:
-        """Merge a change into an object."""
+        """Merge a change into an object, all but its status, which is changed by another path."""
         with self._store.changed:
             before = self._store.get(kind, namespace, name)
             self._collide(f'{kind} "{name}"')
             item = copy.deepcopy(before)
-            merge(item, change)
+            merge(item, {field: part for field, part in change.items() if field != "status"})
             if item["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
                 raise ApiRefusalError(409, f'{kind} "{name}": the object has been modified', "Conflict")
             if wrong := update_problems(before, item):

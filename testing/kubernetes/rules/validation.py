@@ -23,7 +23,7 @@ _DATA_KEY = re.compile(r"(?!\.\.?$)(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 _PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _STANDARD = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")
-# The fields of a Job that may change once it is there; the pod template only while it is suspended.
+# The fields of a Job that may change once it is there.
 _JOB_MAY_CHANGE = frozenset(
     {
         "parallelism",
@@ -34,6 +34,8 @@ _JOB_MAY_CHANGE = frozenset(
         "backoffLimit",
     }
 )
+# What may change of the pod template of a Job that is suspended and has never begun: where its pods may go.
+_TEMPLATE_MAY_CHANGE = frozenset({"nodeSelector", "tolerations", "affinity", "schedulingGates"})
 _RESTRICTED_VOLUMES = frozenset(
     {
         "configMap",
@@ -220,21 +222,27 @@ def update_problems(before: Data, after: Data) -> list[str]:
         if before["metadata"].get(field) != after["metadata"].get(field):
             found.append(f"metadata.{field}: field is immutable")
     if before["kind"] == "Job":
-        found += _job_update_problems(before["spec"], after["spec"])
+        has_begun = not before["spec"].get("suspend") or "startTime" in before.get("status", {})
+        found += _job_update_problems(before["spec"], after["spec"], has_begun=has_begun)
     return found + problems(after)
 
 
-def _job_update_problems(before: Data, after: Data) -> Iterable[str]:
+def _job_update_problems(before: Data, after: Data, *, has_begun: bool) -> Iterable[str]:
     for field in sorted({*before, *after}):
         if before.get(field) == after.get(field) or field in _JOB_MAY_CHANGE:
             continue
-        if not (field == "template" and before.get("suspend")):
+        if has_begun or field != "template" or _lasting(before["template"]) != _lasting(after["template"]):
             yield f"spec.{field}: Invalid value: field is immutable"
     together = after.get("completionMode") == "Indexed" and after.get("completions") == after.get(
         "parallelism"
     )
     if before.get("completions") != after.get("completions") and not together:
         yield "spec.completions: Invalid value: can only be modified in tandem with spec.parallelism"
+
+
+def _lasting(template: Data) -> Data:
+    """Return what may not change of a pod template, whoever lets its Job in."""
+    return {field: value for field, value in template["spec"].items() if field not in _TEMPLATE_MAY_CHANGE}
 
 
 def restricted_problems(pods: Data) -> list[str]:

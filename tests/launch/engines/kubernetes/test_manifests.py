@@ -162,6 +162,22 @@ def test_a_job_is_scaled_by_both_numbers_and_nothing_else_of_it_changes() -> Non
         assert update_problems(job, {**job, "spec": {**job["spec"], **change}})
 
 
+def test_a_queue_may_choose_the_nodes_of_a_job_that_has_not_begun_and_nothing_else() -> None:
+    job = manifests(request(pods=2, queue="research"))[-1]
+    waits = {**job, "spec": {**job["spec"], "suspend": True}}
+    template = job["spec"]["template"]
+    placed = {**template, "spec": {**template["spec"], "nodeSelector": {"pool": "a100"}}}
+    other = {**template, "spec": {**template["spec"], "restartPolicy": "OnFailure"}}
+
+    def changes(before: dict[str, Any], pods: dict[str, Any]) -> list[str]:
+        return update_problems(before, {**before, "spec": {**before["spec"], "template": pods}})
+
+    assert changes(waits, placed) == []
+    assert changes(waits, other)
+    assert changes(job, placed)
+    assert changes({**waits, "status": {"startTime": "2026-11-19T00:00:00Z"}}, placed)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_takes_a_run_that_asks_for_everything(version: str) -> None:
     everything = {
