@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from weft.launch.engines.kubernetes.ending import RunEvidence, is_over, outcome_of
 from weft.launch.engines.kubernetes.objects.names import PodNames
-from weft.launch.engines.kubernetes.pod_news import TOLD_TO_END
+from weft.launch.engines.kubernetes.pod_news import TOLD_TO_END, first_pods
 
 Data = dict[str, Any]
 NAMES = PodNames("train", "job")
@@ -130,6 +130,13 @@ def test_a_run_with_a_failed_rank_never_ends_with_0(
                 assert outcome.code == 0, facts
     facts = seen(ending, list(NEWS[:-1]), elastic=elastic)
     assert is_over(facts, FOR_GOOD_S)  # once all is known
+
+
+def test_a_first_pod_that_leaves_counts_until_another_one_is_there() -> None:
+    failed, drained, new = pod(0, 1), pod(0, None, number=1), pod(0, None, number=2)
+    drained["metadata"]["deletionTimestamp"] = "2026-11-19T00:01:00Z"
+    assert first_pods([drained, failed]) == [failed, drained]
+    assert first_pods([new, drained, failed]) == [failed, new]
 
 
 def test_a_pod_that_was_replaced_does_not_count_against_a_run_that_went_well() -> None:

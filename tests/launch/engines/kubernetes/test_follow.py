@@ -14,7 +14,7 @@ import pytest
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.kubernetes import ending, follow, run_job
-from weft.launch.engines.kubernetes.api import ClusterApi
+from weft.launch.engines.kubernetes.api import ClusterApi, ClusterError
 from weft.launch.engines.kubernetes.follow import RunFollower
 from weft.launch.engines.kubernetes.objects.names import PodNames
 
@@ -249,3 +249,40 @@ def test_an_elastic_job_that_gives_its_first_pod_up_is_over(tmp_path: Path) -> N
     """Where failures count for each index, such a Job goes on with the others for ever."""
     done = follow_to_end(GoesOn(failedIndexes="0,3-5"), tmp_path, elastic=True)
     assert done.outcome.code == 3
+
+
+class LostFirstNode(LateWatch):
+    """A cluster whose first pod was lost with its node and never ends; another one has ended the run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.job["status"] = {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}
+        self.pod["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": 0}}
+        self.pod["status"]["phase"] = "Succeeded"
+        lost = {"name": "digits-0-lost1", "uid": "9", "deletionTimestamp": "2026-11-18T00:01:00Z"}
+        self.lost: Data = {
+            "metadata": {**self.pod["metadata"], **lost},
+            "spec": {"terminationGracePeriodSeconds": 1_000_000},
+            "status": {
+                "phase": "Running",
+                "containerStatuses": [{"name": "worker", "state": {"running": {}}}],
+            },
+        }
+
+    def pods(self, selector: str) -> list[Data]:
+        return [self.lost, self.pod]
+
+    def watch_pods(self, selector: str, over: threading.Event) -> Iterator[dict[str, Data]]:
+        yield {pod["metadata"]["name"]: pod for pod in self.pods(selector)}
+        over.wait()
+
+    def log(self, pod: str, container: str, *, since: str | None, follow: bool) -> Iterator[bytes]:
+        if pod == "digits-0-lost1":  # nobody can reach its node
+            raise ClusterError("no route to host", 500)
+        yield from super().log(pod, container, since=since, follow=follow)
+
+
+def test_a_first_pod_on_a_lost_node_keeps_nobody_waiting(tmp_path: Path) -> None:
+    done = follow_to_end(LostFirstNode(), tmp_path, elastic=True)
+    assert done.outcome.code == 0
+    assert (tmp_path / "rank-0.log").read_text() == "the last line\n"

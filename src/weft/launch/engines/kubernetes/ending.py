@@ -17,6 +17,7 @@ from weft.launch.engines.kubernetes.pod_news import (
     TOLD_TO_END,
     describe_end,
     first_failed,
+    first_pods,
     grace_of,
     has_started,
     index_of,
@@ -65,7 +66,7 @@ def _may_tell_more(facts: RunEvidence) -> bool:
     """Return whether a first pod may still tell something; after Ctrl-C, one that has not begun will not."""
     if facts.reads_log:
         return True
-    leaders = [pod for pod in facts.pods.values() if index_of(pod) == 0 and terminated(pod) is None]
+    leaders = [pod for pod in first_pods(facts.pods.values()) if terminated(pod) is None]
     return any(has_started(pod) or facts.interrupted is None for pod in leaders)
 
 

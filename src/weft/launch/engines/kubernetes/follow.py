@@ -25,6 +25,7 @@ from weft.launch.engines.kubernetes.logs.log_reader import ContainerLogReader
 from weft.launch.engines.kubernetes.objects.names import PodNames
 from weft.launch.engines.kubernetes.pod_news import (
     age_of,
+    first_pods,
     has_started,
     index_of,
     is_of,
@@ -190,7 +191,7 @@ class RunFollower:
 
     def _leader_end(self, pods: dict[str, Data]) -> Data | None:
         """Return how the newest first pod ended, once all of its log has been read; None while there is one."""
-        leaders = sorted((pod for pod in pods.values() if index_of(pod) == 0), key=age_of)
+        leaders = first_pods(pods.values())
         if any(terminated(pod) is None for pod in leaders):
             return None
         for pod in leaders:

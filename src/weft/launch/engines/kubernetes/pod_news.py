@@ -121,6 +121,24 @@ def first_failed(pods: Iterable[Data]) -> Data | None:
     return min(failed, key=lambda pod: str((terminated(pod) or {}).get("finishedAt", "")), default=None)
 
 
+def first_pods(pods: Iterable[Data]) -> list[Data]:
+    """Return the first pods of a run, the oldest first, but for those that leave while another takes their place.
+
+    A pod on a lost node may be on its way out for ever, and what it tells no longer counts.
+    """
+    leaders = sorted(
+        (pod for pod in pods if index_of(pod) == 0), key=lambda pod: (age_of(pod), not is_leaving(pod))
+    )
+    return [
+        pod for pod in leaders if pod is leaders[-1] or terminated(pod) is not None or not is_leaving(pod)
+    ]
+
+
+def is_leaving(pod: Data) -> bool:
+    """Return whether a pod is on its way out."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
 def newest_of_each(pods: Iterable[Data]) -> list[Data]:
     """Return the newest pod of each index: those before it were replaced."""
     newest = {index_of(pod): pod for pod in sorted(pods, key=age_of)}
