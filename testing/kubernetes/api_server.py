@@ -26,7 +26,7 @@ from testing.kubernetes.faults import ClusterFaults
 from testing.kubernetes.http_server import TOKEN, serve
 from testing.kubernetes.job_controller import JobController
 from testing.kubernetes.nodes import ClusterNodes
-from testing.kubernetes.objects import Data, conditions_of, has_ended, index_of, is_finished
+from testing.kubernetes.objects import Data, conditions_of, has_ended, index_of, is_finished, now
 from testing.kubernetes.set_controllers import control_app_wrapper, control_job_set
 from testing.kubernetes.store import ObjectStore
 
@@ -106,7 +106,8 @@ class VirtualKubernetes(ClusterFaults):
 
     def pod(self, index: int) -> Data:
         """Return the newest pod of an index that has not ended."""
-        return [pod for pod in self._pods_of(index) if not has_ended(pod)][-1]
+        alive = [pod for pod in self._pods_of(index) if not has_ended(pod)]
+        return alive[-1]
 
     def log(self, index: int) -> str:
         """Return what the newest pod of an index has printed."""
@@ -142,15 +143,41 @@ class VirtualKubernetes(ClusterFaults):
         """Have a node fall silent: the processes of its pod stop, and nobody tells."""
         self.nodes.process_of(self.pod(index)).freeze()
 
+    def cut_pod(self, index: int) -> None:
+        """Cut the cable of a pod's node: its processes go on, and nobody hears of them."""
+        self.nodes.cut(self.pod(index))
+
     def delete_pod(self, index: int) -> None:
         """Evict a pod, as for a node that is drained: SIGTERM, and another pod in its place."""
+        pod = self.pod(index)
+        self.evict(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+    def evict(self, namespace: str, name: str) -> None:
+        """Evict a pod, as a request to its `eviction` does."""
         told = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
         with self.store.changed:
-            pod = copy.deepcopy(self.pod(index))
-            others = pod["status"].get("conditions", [])
-            pod["status"]["conditions"] = [*others, {"type": "DisruptionTarget", "status": "True", **told}]
-            self.store.put("MODIFIED", "pods", pod)
+            pod = self._disrupt(self.store.get("pods", namespace, name), told)
             self.admission.remove("pods", pod)
+
+    def give_up_pod(self, index: int) -> None:
+        """Have the cluster give a pod up whose node it does not hear of: it leaves for ever, and another one comes."""
+        told = {
+            "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint",
+        }
+        with self.store.changed:
+            pod = self._disrupt(self.pod(index), told)
+            pod["metadata"]["deletionTimestamp"] = now()
+            self.store.put("MODIFIED", "pods", pod)
+            self._control()
+
+    def _disrupt(self, pod: Data, told: Data) -> Data:
+        """Note why a pod is taken away; return it as it is then."""
+        pod = copy.deepcopy(pod)
+        others = pod["status"].get("conditions", [])
+        pod["status"]["conditions"] = [*others, {"type": "DisruptionTarget", "status": "True", **told}]
+        self.store.put("MODIFIED", "pods", pod)
+        return pod
 
     def hasten(self, seconds: float) -> None:
         """Let time go by for the deadlines of Jobs, and for those that are kept after their end."""

@@ -115,6 +115,9 @@ class _Handler(BaseHTTPRequestHandler):
         namespace, kind, name, sub = match.groups()
         if sub == "log":
             self._stream(self._log_lines(name, namespace, query), "text/plain")
+        elif sub == "eviction":
+            self._cluster.evict(namespace, name)
+            self._send(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
         elif self.command == "POST":
             self._create(kind, namespace, query, body)
         elif self.command == "PATCH":

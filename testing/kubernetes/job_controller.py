@@ -44,7 +44,6 @@ class JobController:
     def __init__(self, store: ObjectStore, admission: ClusterAdmission, faults: ClusterFaults) -> None:
         self._store, self._admission, self._faults = store, admission, faults
         self._ends: dict[str, dict[int, list[str]]] = {}  # phases of ended pods, by Job and index
-        self._addresses = 1
         self._timers: list[threading.Timer] = []
         self.run_pod: Callable[[Data, int], None] = lambda pod, index: None
 
@@ -214,7 +213,6 @@ class JobController:
 
     def _new_pod(self, job: Data, index: int) -> Data:
         template, name = job["spec"]["template"], job["metadata"]["name"]
-        self._addresses += 1
         metadata = {
             "name": f"{name}-{index}-{secrets.token_hex(3)[:5]}",
             "namespace": job["metadata"]["namespace"],
@@ -231,7 +229,7 @@ class JobController:
                 {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
             ],
         }
-        status: Data = {"phase": "Pending", "podIP": f"127.0.77.{self._addresses}"}
+        status: Data = {"phase": "Pending"}
         if index in self._faults.unschedulable:
             condition = {
                 "type": "PodScheduled",

@@ -1,7 +1,8 @@
 """A kubelet of our own: runs the containers of pods as processes with mounts, a name and a process table of their own.
 
 The process of a container is process 1 of its table, as in a container, so signals and orphans behave as they do there.
-Pods have addresses on the loopback network and find each other by name. There are no images, and no users but ours.
+Each pod has a network of its own with one card (`network.py`), and finds the others by name. There are no images,
+and no users but ours.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from testing.kubernetes.network import card_script
 
 Data = dict[str, Any]
 
@@ -63,6 +65,8 @@ class PodProcess:
         hosts: Path,
         cwd: Path,
         files: dict[str, dict[str, bytes]],  # by folder
+        address: str,
+        plug: Callable[[int], None],  # a card into the namespaces of a process
         on_end: Callable[[int], None],
     ) -> None:
         self.log = ContainerLog()
@@ -74,6 +78,7 @@ class PodProcess:
             f"hostname {shlex.quote(name)}",
             f"mount --bind {hosts} /etc/hosts",
             "mount -t tmpfs tmpfs /mnt",
+            *card_script(address),
             *(
                 f"mkdir /mnt/{number} && mount --bind {shlex.quote(str(folder))} /mnt/{number}"
                 for number, (folder, _) in enumerate(seen)
@@ -84,20 +89,32 @@ class PodProcess:
                 for number, (_, folder) in enumerate(seen)
             ),
             "mount -t tmpfs tmpfs /dev/shm",
+            f"cd {shlex.quote(str(cwd))}",
+            f"exec {shlex.join(argv)} < /dev/null",
         ]
-        inside.append(f"cd {shlex.quote(str(cwd))}")
-        inside.append(f"exec {shlex.join(argv)}")
         self._holder = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--uts", "--ipc", "--pid", "--fork"]
-            + ["--kill-child", "--mount-proc", "sh", "-euc", "\n".join(inside)],
+            ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid"]
+            + ["--fork", "--kill-child", "--mount-proc", "sh", "-euc", "\n".join(inside)],
             env=env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self._await_card(plug)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def _await_card(self, plug: Callable[[int], None]) -> None:
+        """Put the card in once its network is there; the container starts then."""
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
+        with self._holder.stdin as told:
+            if (line := self._holder.stdout.readline()) == b"made\n":
+                plug(self._holder.pid)
+                told.write(b"plugged\n")
+            else:
+                self.log.add(line.rstrip(b"\n"))
 
     def _read(self) -> None:
         assert self._holder.stdout is not None
@@ -156,7 +173,7 @@ def _kept_files(beside: Path, content: dict[str, bytes]) -> Path:
 
 def missing_rights() -> str | None:
     """Return why no pod can be run here, if so."""
-    trial = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
+    trial = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
     done = subprocess.run([*trial, "true"], capture_output=True, text=True, timeout=60, check=False)
     return done.stderr.strip() if done.returncode else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import itertools
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from testing.kubernetes.faults import ClusterFaults
 from testing.kubernetes.kubelet import PodProcess, config_maps_of, expanded, variables_of
+from testing.kubernetes.network import PodNetwork, address_of
 from testing.kubernetes.objects import ApiRefusalError, Data, container_state, texts_of
 from testing.kubernetes.store import ObjectStore
 
@@ -34,6 +36,9 @@ class ClusterNodes:
         self._processes: dict[str, PodProcess] = {}  # by the pods' identities
         # Pods die with the thread that starts them, so it must stay as long as the cluster.
         self._spawner = ThreadPoolExecutor(1)
+        self._network = self._spawner.submit(PodNetwork, folder).result()
+        self._numbers = itertools.count(2)  # of the pods' addresses
+        self._cables: dict[str, int] = {}  # those numbers, by the pods' identities
         self._hosts = folder / "hosts"
         self._hosts.write_text("127.0.0.1 localhost\n")
         self._broken = 0  # log streams so far
@@ -42,6 +47,7 @@ class ClusterNodes:
         """End all pods."""
         for process in list(self._processes.values()):
             process.close()
+        self._network.close()
         self._spawner.shutdown()
 
     def process_of(self, pod: Data) -> PodProcess:
@@ -54,6 +60,10 @@ class ClusterNodes:
         if process is None:
             return ""
         return "\n".join(line.decode(errors="replace") for _, line in process.log.lines)
+
+    def cut(self, pod: Data) -> None:
+        """Cut the cable of a pod's node."""
+        self._network.cut(self._cables[pod["metadata"]["uid"]])
 
     def stop(self, pod: Data) -> bool:
         """Ask the processes of a pod to end, and end them after its grace; return whether it has any."""
@@ -69,7 +79,10 @@ class ClusterNodes:
     def run(self, pod: Data, index: int) -> None:
         """Start the process of a pod."""
         container, metadata = pod["spec"]["containers"][0], pod["metadata"]
-        namespace = metadata["namespace"]
+        namespace, number = metadata["namespace"], next(self._numbers)
+        pod = copy.deepcopy(pod)
+        pod["status"]["podIP"] = address_of(number)
+        self._cables[metadata["uid"]] = number
         host, domain = pod["spec"]["hostname"], pod["spec"]["subdomain"]
         lines = [line for line in self._hosts.read_text().splitlines() if f" {host} " not in f"{line} "]
         lines.append(f"{pod['status']['podIP']} {host} {host}.{domain}")
@@ -86,10 +99,11 @@ class ClusterNodes:
             hosts=self._hosts,
             cwd=Path(container["workingDir"]),
             files=self._files_of(pod, container),
+            address=address_of(number),
+            plug=lambda holder: self._network.plug(holder, number),
             on_end=lambda code: self._on_end(metadata["uid"], code),
         ).result()
         self._processes[metadata["uid"]] = process
-        pod = copy.deepcopy(pod)
         state = container_state(container, {"running": {}})
         pod["status"] |= {"phase": "Running", "containerStatuses": [state]}
         self._store.put("MODIFIED", "pods", pod)

@@ -16,8 +16,6 @@ from testing.kubernetes.api_server import VirtualKubernetes
 from testing.kubernetes.kubelet import missing_rights
 from testing.shell import Shell
 
-from weft.ports import free_port
-
 
 @dataclass
 class ClusterShell:
@@ -70,9 +68,7 @@ def on_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clus
     for name in ("cluster", "pod", "here"):
         (tmp_path / name).mkdir()
     settings = tmp_path / "cluster.yaml"
-    # The addresses of pods are those of this machine, whose other tests have pods, too.
-    port = free_port()
-    settings.write_text(f"workdir: {tmp_path / 'pod'}\ncode: snapshot\ngrace_s: 10\nport: {port}\n")
+    settings.write_text(f"workdir: {tmp_path / 'pod'}\ncode: snapshot\ngrace_s: 10\n")
     with VirtualKubernetes(tmp_path / "cluster") as cluster:
         shell = Shell(tmp_path / "here")
         yield ClusterShell(cluster, shell, settings)

@@ -18,7 +18,7 @@ def test_pods_are_lost_added_and_taken_away_and_no_sample_is(on_cluster: Cluster
     hurry = here.parent / "pod" / "hurry"
     process = on_cluster.start(
         *("--pods", "2", "--elastic", "1:3", "steady.py"),
-        *("--steps", "300", "--pause", "0.1", "--hurry", str(hurry)),
+        *("--steps", "300", "--pause", "0.4", "--hurry", str(hurry)),
     )
 
     def await_view(workers: int, before: int) -> None:
@@ -64,7 +64,7 @@ def test_a_run_goes_on_when_its_first_pod_is_lost(on_cluster: ClusterShell) -> N
     hurry = here.parent / "pod" / "hurry"
     process = on_cluster.start(
         *("--pods", "3", "--elastic", "1:3", "steady.py", "--tell"),
-        *("--steps", "400", "--pause", "0.1", "--hurry", str(hurry)),
+        *("--steps", "400", "--pause", "0.3", "--hurry", str(hurry)),
     )
 
     def await_text(text: str) -> None:
@@ -87,6 +87,37 @@ def test_a_run_goes_on_when_its_first_pod_is_lost(on_cluster: ClusterShell) -> N
     checked = on_cluster.shell.weft("ledger", "latest")
     assert "exact: every sample consumed once, steps 0 to 399" in checked.stdout
     assert cluster.objects("jobs") == []
+
+
+@pytest.mark.long
+def test_a_run_goes_on_when_its_first_pods_node_is_cut_off(on_cluster: ClusterShell) -> None:
+    """Nothing of it ends: its processes go on alone, and its object leaves for ever. Nor does anybody wait for it."""
+    cluster, here = on_cluster.cluster, on_cluster.shell.folder
+    for name in ("steady.py", "uncompiled.py"):
+        shutil.copy(WORKERS / name, here)
+    hurry = here.parent / "pod" / "hurry"
+    on_cluster.set(grace_s=3600)
+    process = on_cluster.start(
+        *("--pods", "3", "--elastic", "1:3", "steady.py"),
+        *("--steps", "400", "--pause", "0.3", "--hurry", str(hurry)),
+    )
+
+    def await_text(text: str) -> None:
+        cluster.wait_for(text, lambda: text in cluster.log(0) or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
+
+    await_text(": 3 workers (")
+    cluster.cut_pod(0)
+    cluster.give_up_pod(0)
+    await_text("steady-2 is back")  # in the log of the new first pod
+    await_text(": 3 workers (")
+    hurry.touch()
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert '"committed": 400' in out
+    assert "weft: steady-0 is taken away: DeletionByTaintManager" in err
+    checked = on_cluster.shell.weft("ledger", "latest")
+    assert "exact: every sample consumed once, steps 0 to 399" in checked.stdout
 
 
 def test_only_elastic_jobs_can_be_scaled(on_cluster: ClusterShell) -> None:

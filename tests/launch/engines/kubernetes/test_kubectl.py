@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from tests.launch.engines.kubernetes.conftest import ClusterShell
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here")
 HELLO = "import os\nprint(f'hello of {os.environ[\"RANK\"]}', flush=True)\n"
+WAITS = "import time\nprint('here', flush=True)\ntime.sleep(600)\n"
 ALL = ("get", "list", "watch", "create", "patch", "delete")
 
 
@@ -55,3 +57,20 @@ def test_what_a_dry_run_prints_runs_without_us(on_cluster: ClusterShell) -> None
     kubectl(on_cluster, "delete", "job", "alone")
     assert cluster.has_none("jobs")
     assert kubectl(on_cluster, "get", "pods", "-o", "name") == ""
+
+
+def test_a_pod_is_evicted_by_a_request_of_its_own(on_cluster: ClusterShell) -> None:
+    """As a drained node has it: a run of a fixed size fails by it, and says what took its pod away."""
+    cluster = on_cluster.cluster
+    cluster.anonymous = True
+    cluster.rules[("", "pods/eviction")] = ("create",)
+    process = on_cluster.start("--pods", "2", on_cluster.shell.script(WAITS))
+    cluster.wait_for("both workers", lambda: cluster.log(0).count("here") == 2)
+    name = cluster.pod(1)["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    path = f"/api/v1/namespaces/team/pods/{name}/eviction"
+    kubectl(on_cluster, "create", "--raw", path, "-f", "-", given=json.dumps(eviction))
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 1
+    assert "weft: train-1 is taken away: EvictionByEvictionAPI" in err
+    assert "weft: failed" in err
