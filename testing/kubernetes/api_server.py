@@ -30,7 +30,7 @@ from testing.kubernetes.objects import Data, conditions_of, has_ended, index_of,
 from testing.kubernetes.set_controllers import control_app_wrapper, control_job_set
 from testing.kubernetes.store import ObjectStore
 
-WAIT_S = 60.0
+WAIT_S = 180.0  # the machine may have much else to do
 
 
 class VirtualKubernetes(ClusterFaults):

@@ -43,7 +43,7 @@ class ClusterShell:
         data = yaml.safe_load(self.settings.read_text())
         self.settings.write_text(yaml.safe_dump({**data, **settings}))
 
-    def run(self, *words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         """Run to the end."""
         return self.shell.weft(*self.flags(*words), timeout=timeout, **self.env)
 
@@ -53,7 +53,7 @@ class ClusterShell:
 
     def weft(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Call another verb."""
-        return self.shell.weft(*words, timeout=60, **self.env)
+        return self.shell.weft(*words, timeout=240, **self.env)
 
     @property
     def env(self) -> dict[str, str]:

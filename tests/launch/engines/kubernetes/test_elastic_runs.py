@@ -42,7 +42,7 @@ def test_pods_are_lost_added_and_taken_away_and_no_sample_is(on_cluster: Cluster
     assert on_cluster.weft("scale", "latest", "--pods", "1").returncode == 0
     await_view(1, 2)
     hurry.touch()
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert '"committed": 300' in out
     assert "weft: steady-1 is taken away: EvictionByEvictionAPI: Eviction API: evicting" in err
@@ -80,7 +80,7 @@ def test_a_run_goes_on_when_its_first_pod_is_lost(on_cluster: ClusterShell) -> N
     await_text("steady-2 is back")
     await_text(": 3 workers (")
     hurry.touch()
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     steps = [line.rpartition(" ")[2] for line in out.splitlines() if "steady-1/0.0 step" in line]
     assert steps == [str(number) for number in range(400)]  # one worker, from the first step to the last
@@ -112,7 +112,7 @@ def test_a_run_goes_on_when_its_first_pods_node_is_cut_off(on_cluster: ClusterSh
     await_text("steady-2 is back")  # in the log of the new first pod
     await_text(": 3 workers (")
     hurry.touch()
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert '"committed": 400' in out
     assert "weft: steady-0 is taken away: DeletionByTaintManager" in err

@@ -24,7 +24,7 @@ def kubectl(on_cluster: ClusterShell, *words: str, given: str = "") -> str:
         input=given,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -49,7 +49,7 @@ def test_what_a_dry_run_prints_runs_without_us(on_cluster: ClusterShell) -> None
         )
     ]
     assert "condition met" in kubectl(
-        on_cluster, "wait", "--for=condition=Complete", "job/alone", "--timeout=60s"
+        on_cluster, "wait", "--for=condition=Complete", "job/alone", "--timeout=180s"
     )
     log = kubectl(on_cluster, "logs", "-l", "batch.kubernetes.io/job-completion-index=0", "--tail=-1")
     said = sorted(line for line in log.splitlines() if line.startswith("["))
@@ -70,7 +70,7 @@ def test_a_pod_is_evicted_by_a_request_of_its_own(on_cluster: ClusterShell) -> N
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     path = f"/api/v1/namespaces/team/pods/{name}/eviction"
     kubectl(on_cluster, "create", "--raw", path, "-f", "-", given=json.dumps(eviction))
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 1
     assert "weft: train-1 is taken away: EvictionByEvictionAPI" in err
     assert "weft: failed" in err

@@ -123,7 +123,7 @@ def test_no_line_is_lost_or_doubled_over_broken_connections(on_cluster: ClusterS
     process = on_cluster.start("--pods", "2", script, "500")
     cluster.wait_for("some lines", lambda: "line 20 of" in cluster.log(0))
     cluster.expire()
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     for rank in range(2):
         mine = [line for line in out.splitlines() if line.startswith(f"[{rank}]")]
@@ -139,7 +139,7 @@ def test_a_lost_pod_ends_a_run_of_a_fixed_size(on_cluster: ClusterShell) -> None
     process = on_cluster.start("--pods", "2", on_cluster.shell.script(WAITS))
     cluster.wait_for("the workers", lambda: "[1] here" in cluster.log(0))
     cluster.kill_pod(1)
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 1
     assert "train-1" in err
     assert "weft: failed" in err
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_the_pods_and_leaves_nothing(on_cluster: ClusterShell) -> No
     process = on_cluster.start("--pods", "2", on_cluster.shell.script(WAITS))
     cluster.wait_for("the workers", lambda: "[1] here" in cluster.log(0))
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 130
     assert "stopped by SIGINT" in err
     cluster.wait_for("no pods", lambda: not cluster.objects("pods"))
@@ -197,7 +197,7 @@ def test_a_run_that_its_queue_takes_out_begins_again_once_it_is_let_in(on_cluste
     assert any(line == "weft: the run is suspended\n" for line in process.stderr)
     cluster.patch("jobs", "team", "train", {"spec": {"suspend": False}})
     go.touch()
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert sorted(out.splitlines()) == ["[0] begins", "[0] begins", "[1] begins", "[1] begins"]
     assert cluster.has_none("jobs")
@@ -210,7 +210,7 @@ def test_ctrl_c_while_objects_are_made_leaves_none(on_cluster: ClusterShell) -> 
     cluster.wait_for("a Service", lambda: bool(cluster.objects("services")))
     cluster.silent_kind = ""
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 143, err
     for kind in ("jobs", "secrets", "services", "configmaps"):
         assert cluster.objects(kind) == []
@@ -349,7 +349,7 @@ def test_a_run_that_was_left_alone_goes_on_when_its_follower_leaves(on_cluster: 
     assert follower.stdout is not None
     assert follower.stdout.readline() == "[0] begins\n"
     follower.send_signal(signal.SIGINT)
-    _, told = follower.communicate(timeout=60)
+    _, told = follower.communicate(timeout=240)
     assert follower.returncode == 130
     assert "the run goes on; end it: weft kubernetes delete" in told
     assert "deletionTimestamp" not in on_cluster.cluster.pod(0)["metadata"]
@@ -422,7 +422,7 @@ def test_torchruns_variables_are_enough(on_cluster: ClusterShell) -> None:
         )
         for index in range(2)
     ]
-    out, err = pods[0].communicate(timeout=60)
+    out, err = pods[0].communicate(timeout=240)
     assert pods[0].returncode == 0, err
     hosts = sorted(line.split(" on ")[1] for line in out.splitlines())
     assert hosts == ["pod-0 of 4"] * 2 + ["pod-1 of 4"] * 2

@@ -318,7 +318,7 @@ def test_a_run_says_why_it_waits_and_ctrl_c_leaves_nothing(api_server: Server, t
     else:
         pytest.fail(f"the run has ended: {process.wait()}")
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=90)
+    _, rest = process.communicate(timeout=240)
     assert process.returncode == 130, rest
     assert api_server.api.read({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}) is None
     if api_server.collects:

@@ -79,7 +79,7 @@ def test_a_submitted_job_runs_in_pods_and_outlives_the_services_own_pod(
     (tmp_path / "pod" / "go").touch()
     cluster.wait_for("the run's end", lambda: "rank 1 of job 1" in cluster.log(0))
     start_service(shell, env)
-    submitted.communicate(timeout=90)  # it has told how to follow the job again, and given up, or gone on
+    submitted.communicate(timeout=240)  # it has told how to follow the job again, and given up, or gone on
     followed = shell.weft("logs", "1", "--follow", timeout=90, **env)
     assert {"[0] rank 0 of job 1", "[1] rank 1 of job 1"} <= set(followed.stdout.splitlines()), (
         followed.stderr
