@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +89,7 @@ def follow_to_end(cluster: LateWatch, folder: Path, **fields: Any) -> Followed:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all that is done every second or so be done at once."""
     monkeypatch.setattr(follow, "LOOK_S", 0.02)
+    monkeypatch.setattr(follow, "LEAVES_S", 0.1)
     monkeypatch.setattr(ending, "GONE_S", 0.1)
     monkeypatch.setattr(run_job, "NO_PODS_S", 0.0)
     monkeypatch.setattr(run_job, "EVENTS_EVERY_S", 0.0)
@@ -284,5 +287,22 @@ class LostFirstNode(LateWatch):
 
 def test_a_first_pod_on_a_lost_node_keeps_nobody_waiting(tmp_path: Path) -> None:
     done = follow_to_end(LostFirstNode(), tmp_path, elastic=True)
+    assert done.outcome.code == 0
+    assert (tmp_path / "rank-0.log").read_text() == "the last line\n"
+
+
+class CutOffFirstNode(LostFirstNode):
+    """The same, but for a node that only the other pods do not reach: its pod prints on and on."""
+
+    def log(self, pod: str, container: str, *, since: str | None, follow: bool) -> Iterator[bytes]:
+        if pod != "digits-0-lost1":
+            yield from super().log(pod, container, since=since, follow=follow)
+        for second in itertools.count() if pod == "digits-0-lost1" else ():
+            yield b"2026-11-18T00:00:00.%09dZ weft: alone\n" % second
+            time.sleep(0.01)
+
+
+def test_a_first_pod_that_prints_on_alone_does_not_hide_its_replacement(tmp_path: Path) -> None:
+    done = follow_to_end(CutOffFirstNode(), tmp_path, elastic=True)
     assert done.outcome.code == 0
     assert (tmp_path / "rank-0.log").read_text() == "the last line\n"

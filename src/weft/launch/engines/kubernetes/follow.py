@@ -39,6 +39,7 @@ from weft.launch.engines.kubernetes.run_job import RunJob
 
 Data = dict[str, Any]
 LOOK_S = 1.0  # between two looks at the Job
+LEAVES_S = 15.0  # for a first pod that runs on beside its replacement to print the rest
 OLDER_LOG_S = 3.0  # without a line of a lost first pod's log, until that of its replacement is read
 LOG_TROUBLE_TURNS = 8  # tries to read a log, about ten seconds, after which it is said that it cannot be read
 
@@ -246,16 +247,27 @@ class RunFollower:
         self._news.put("log")
 
     def _await_older_logs(self, identity: str) -> None:
-        """Let the log of the first pod before this one be read to its end; one on a lost node has none."""
+        """Let the log of the first pod before this one be read to its end; one on a lost node has none.
+
+        A pod that is cut off from the others alone may print on and on.
+        """
+        began = time.monotonic()
         for other, thread in list(self._logs.items()):
             if other == identity:
                 break
             before = -1
             while thread.is_alive() and before != self._log_pieces:
+                if self._runs(other) and time.monotonic() - began > LEAVES_S:
+                    break
                 before = self._log_pieces
                 thread.join(OLDER_LOG_S)
         self._newest_log = identity
         self._log.begin_pod()
+
+    def _runs(self, identity: str) -> bool:
+        """Return whether a pod is there and has not ended."""
+        known = [pod for pod in self._pods.values() if pod["metadata"]["uid"] == identity]
+        return any(terminated(pod) is None for pod in known)
 
     def _has_ended(self, pod: str, identity: str) -> bool:
         known = self._pods.get(pod)
