@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from weft.errors import UsageError
 from weft.jobs.accounts.sealing import Sealer
-from weft.jobs.data.connections import S3Place, find_connection, parse_place, put_secret
+from weft.jobs.data.connections import find_connection, put_secret
 from weft.jobs.data.datasets import (
     DatasetNotFound,
     add_version,
@@ -24,6 +24,7 @@ from weft.jobs.data.manifests import check_unchanged, scan
 from weft.jobs.data.serving import parse_figures, quantiles, serve_command
 from weft.jobs.store import tables
 from weft.jobs.store.database import Database
+from weft.s3 import S3Place, parse_place
 
 pytestmark = pytest.mark.xdist_group("databases")
 

@@ -15,12 +15,13 @@ from testing.jobs.desk import Desk, desk_on, opened
 
 from weft.errors import ConnectError, UsageError
 from weft.jobs.accounts.sealing import Sealer
-from weft.jobs.data.connections import S3Connection, S3Place, put_secret
+from weft.jobs.data.connections import put_secret
 from weft.jobs.data.datasets import add_version
 from weft.jobs.data.manifests import scan
-from weft.jobs.data.s3 import S3Bucket, S3Cache, S3Object, manifest_of, upload_folder
+from weft.jobs.data.s3 import S3Cache, manifest_of, upload_folder
 from weft.jobs.store.data_tables import job_input
 from weft.jobs.store.database import Database
+from weft.s3 import S3Bucket, S3Connection, S3Object, S3Place
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of moto's server
 

@@ -16,12 +16,13 @@ from tests.jobs.doors.conftest import StoreService, Users, client_of, life_of
 
 from weft import cli
 from weft.jobs.accounts.sealing import Sealer
-from weft.jobs.data.connections import find_connection, parse_place
+from weft.jobs.data.connections import find_connection
 from weft.jobs.doors.ffdl.routes import ffdl_routes
 from weft.jobs.metrics.batches import encode_batch
 from weft.jobs.service.service import JobService
 from weft.jobs.store.jobs import spec_of
 from weft.jobs.store.metrics import add_batch
+from weft.s3 import parse_place
 
 MANIFEST = """
 name: count to three

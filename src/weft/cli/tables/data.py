@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,17 +38,20 @@ def convert(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Convert SOURCES (parquet, Arrow, CSV or svmlight files, folders or globs) to the mapped form in FOLDER.
+    """Convert SOURCES to the mapped form in FOLDER.
+
+    They are parquet, Arrow, CSV or svmlight files, folders, globs or places in S3 (s3://BUCKET/PREFIX).
 
     Rows that cannot be used are left out and told by file and line; the good ones are kept.
     """
     from weft.learn.tables.convert import convert as converted
     from weft.learn.tables.sizes import format_memory
-    from weft.learn.tables.source import files_of
+    from weft.learn.tables.source import files_here
 
-    files = [file for source in sources for file in files_of(source)]
     names = next(csv.reader([columns])) if columns else None  # a name with a comma is in quotes
-    _, report = converted(files, folder, target=target, memory=memory, columns=names)
+    with ExitStack() as stack:
+        files = [file for source in sources for file in stack.enter_context(files_here(source))]
+        _, report = converted(files, folder, target=target, memory=memory, columns=names)
     if as_json:
         click.echo(json.dumps(asdict(report), indent=2))
     else:

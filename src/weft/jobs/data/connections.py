@@ -15,42 +15,7 @@ from weft.errors import UsageError
 from weft.jobs.accounts.sealing import Sealer
 from weft.jobs.store.events import now_ms
 from weft.jobs.store.tables import secret
-
-
-class S3Connection(msgspec.Struct, frozen=True):
-    """The address of an S3 service and the credentials for it; empty fields are boto3's to find."""
-
-    endpoint: str = ""
-    key: str = ""
-    secret: str = ""
-    region: str = ""
-
-    def __repr__(self) -> str:
-        return f"S3Connection({self.endpoint!r})"  # never the credentials
-
-
-class S3Place(msgspec.Struct, frozen=True):
-    """A bucket and a prefix, reached by a named connection."""
-
-    bucket: str
-    prefix: str
-    connection: str = ""
-
-    def __str__(self) -> str:
-        at = f"{self.connection}@" if self.connection else ""
-        return f"s3://{at}{self.bucket}/{self.prefix}".rstrip("/")
-
-
-_PLACE = re.compile(r"s3://(?:([A-Za-z0-9_-]{1,100})@)?([A-Za-z0-9][A-Za-z0-9._-]{1,62})(?:/(.*))?")
-
-
-def parse_place(text: str) -> S3Place:
-    """Return what `s3://connection@bucket/prefix` names."""
-    match = _PLACE.fullmatch(text)
-    prefix = (match[3] or "").strip("/") if match else ""
-    if match is None or ".." in prefix.split("/") or not prefix.isprintable() or len(prefix.encode()) > 1024:
-        raise UsageError(f"a place in S3 must be s3://BUCKET/PREFIX, got {text[:200]!r}; name a bucket")
-    return S3Place(match[2], prefix, match[1] or "")
+from weft.s3 import S3Connection, S3Place
 
 
 def secret_name(connection: str) -> str:

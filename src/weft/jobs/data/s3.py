@@ -1,4 +1,4 @@
-"""S3: buckets listed, objects carried down and up, in several threads, with boto3.
+"""S3's objects as files of jobs, carried in several threads.
 
 Files that come down are kept in a cache by ETag, so that a job which needs them again starts at once.
 """
@@ -11,124 +11,12 @@ import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from weft.errors import ConnectError, UsageError
+from weft.errors import UsageError
 from weft.files import drafting, locked
-from weft.jobs.data.connections import S3Connection, S3Place
-from weft.jobs.data.manifests import MOST_FILES, DataFile, DataManifest
-
-THREADS = 8
-CONNECT_S = 10
-READ_S = 60
-
-
-@dataclass(frozen=True)
-class S3Object:
-    """One object of a bucket."""
-
-    key: str
-    size: int
-    etag: str
-
-
-class S3Bucket:
-    """One bucket; its methods may be called from several threads."""
-
-    def __init__(self, connection: S3Connection, place: S3Place) -> None:
-        try:
-            import boto3
-            from botocore.config import Config
-        except ModuleNotFoundError:
-            raise UsageError(
-                f"{place} must be reached by boto3, got no such package; install weft[s3]"
-            ) from None
-        self.place = place
-        self._endpoint = connection.endpoint
-        settings: dict[str, Any] = {
-            "endpoint_url": connection.endpoint or None,
-            "aws_access_key_id": connection.key or None,
-            "aws_secret_access_key": connection.secret or None,
-            "region_name": connection.region or None,
-            "config": Config(
-                connect_timeout=CONNECT_S,
-                read_timeout=READ_S,
-                retries={"max_attempts": 4, "mode": "standard"},
-                max_pool_connections=THREADS,
-            ),
-        }
-        # A session of its own: boto3's default one is shared, and not made for threads.
-        self._client = boto3.session.Session().client("s3", **settings)
-
-    @property
-    def identity(self) -> str:
-        """The bucket's name for the cache: buckets of two services may have the same name."""
-        return f"{self._endpoint}|{self.place.bucket}"
-
-    def objects(self) -> list[S3Object]:
-        """Return the objects at the place: the one with that key, or all below it."""
-        prefix = self.place.prefix
-        found = []
-        with self._told():
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.place.bucket, Prefix=prefix
-            )
-            for page in pages:
-                for item in page.get("Contents", ()):
-                    key = str(item["Key"])
-                    if key == prefix or not prefix or key.startswith(f"{prefix}/"):
-                        found.append(S3Object(key, int(item["Size"]), str(item["ETag"]).strip('"')))
-                if len(found) > MOST_FILES:
-                    raise UsageError(
-                        f"{self.place} must have at most {MOST_FILES} objects, got more; name a prefix"
-                    )
-        return [one for one in found if not one.key.endswith("/")]
-
-    def download(self, wanted: S3Object, path: Path) -> None:
-        """Write an object to a file, whole; one that has changed since it was listed is refused."""
-        with self._told(), path.open("wb") as file:
-            answer = self._client.get_object(Bucket=self.place.bucket, Key=wanted.key, IfMatch=wanted.etag)
-            for part in answer["Body"].iter_chunks(1 << 20):
-                file.write(part)
-        if path.stat().st_size != wanted.size:
-            raise ConnectError(
-                f"{wanted.key} must come whole, got {path.stat().st_size} of {wanted.size} bytes; retry"
-            )
-
-    def upload(self, path: Path, key: str) -> None:
-        with self._told():
-            self._client.upload_file(str(path), self.place.bucket, key)
-
-    def _told(self) -> Any:
-        return _Told(self.place)
-
-
-class _Told:
-    """Turns boto3's errors into ours, without credentials."""
-
-    def __init__(self, place: S3Place) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None:
-            return
-        from boto3.exceptions import Boto3Error
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        if isinstance(error, ClientError):
-            code = error.response.get("Error", {}).get("Code", "unknown")
-            raise UsageError(
-                f"{self._place} must be there and readable, got {code}; check the name and its secret"
-            ) from None
-        if isinstance(error, BotoCoreError | Boto3Error):
-            raise ConnectError(
-                f"{self._place} must be reachable, got {type(error).__name__}; check its endpoint"
-            ) from None
+from weft.jobs.data.manifests import DataFile, DataManifest
+from weft.s3 import THREADS, S3Bucket, S3Object, S3Place
 
 
 def manifest_of(objects: Sequence[S3Object], place: S3Place) -> DataManifest:

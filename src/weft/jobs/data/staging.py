@@ -14,14 +14,15 @@ from pathlib import Path
 
 from weft.errors import UsageError
 from weft.jobs.accounts.sealing import Sealer
-from weft.jobs.data.connections import S3Place, find_connection, parse_place
+from weft.jobs.data.connections import find_connection
 from weft.jobs.data.datasets import RegisteredVersion, find_version, record_input
 from weft.jobs.data.manifests import DataManifest, changed, check_unchanged, scan
-from weft.jobs.data.s3 import S3Bucket, S3Cache, manifest_of, upload_folder
+from weft.jobs.data.s3 import S3Cache, manifest_of, upload_folder
 from weft.jobs.spec.model import JobSpec
 from weft.jobs.store.database import Database
 from weft.jobs.store.events import add_event
 from weft.jobs.store.jobs import StoredJob
+from weft.s3 import S3Bucket, S3Place, parse_place
 
 CHECKPOINTS = "checkpoints"  # the output that means the job's checkpoints
 

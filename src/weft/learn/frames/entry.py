@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from weft.errors import UsageError
+from weft.learn.frames.columns import as_features
 from weft.learn.frames.kinds import (
     SPARK,
     brought_here,
@@ -15,6 +16,7 @@ from weft.learn.frames.kinds import (
     library_of,
     without_column,
 )
+from weft.learn.frames.parts import predicted_in_parts
 from weft.learn.tables.source import is_source
 
 Estimator = TypeVar("Estimator", bound=type)
@@ -40,6 +42,7 @@ def _fit(fit: Callable[..., Any]) -> Callable[..., Any]:
         if label is not None:
             y = _only(label, y)
         library = library_of(X)
+        vars(self).pop("_label_named", None)
         if not library:
             return fit(self, X, _checked(X, y, label), *args, **more)
         more.update(zip(after_y, args, strict=False))
@@ -47,12 +50,15 @@ def _fit(fit: Callable[..., Any]) -> Callable[..., Any]:
             from weft.learn.frames.spark import fit_on_spark
 
             return fit_on_spark(self, X, y, more)
-        X = brought_here(X)
-        if isinstance(y, str):
+        X, named = brought_here(X), isinstance(y, str)
+        if named:
             X, y = without_column(X, y, "the label")
         if isinstance(more.get("sample_weight"), str):
             X, more["sample_weight"] = without_column(X, more["sample_weight"], "sample_weight")
-        return fit(self, X, brought_here(y), **more)
+        result = fit(self, as_features(X, self), brought_here(y), **more)
+        if named:
+            self._label_named = True
+        return result
 
     return fitted
 
@@ -65,8 +71,14 @@ def _prediction(predict: Callable[..., Any]) -> Callable[..., Any]:
             from weft.learn.frames.spark_predictions import with_predictions
 
             return with_predictions(self, predict.__name__, X)
-        if library in BY_NAME:
-            X = columns_in_order(brought_here(X), getattr(self, "feature_names_in_", None))
+        if is_source(X):
+            return predicted_in_parts(self, lambda model, rows: predict(model, rows, *args, **more), X)
+        if library:
+            chosen = library in BY_NAME or getattr(self, "_label_named", False) or hasattr(X, "collect")
+            X = brought_here(X)
+            if chosen:
+                X = columns_in_order(X, getattr(self, "feature_names_in_", None))
+            X = as_features(X, self)
         return predict(self, X, *args, **more)
 
     return predicted

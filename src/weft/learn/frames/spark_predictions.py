@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from weft.errors import DataError
+from weft.learn.frames.parts import without_names
 from weft.learn.frames.spark import VECTOR, feature_columns, features_of, types_of
 from weft.learn.frames.spark_task import SparkRows
 
@@ -49,7 +50,7 @@ def with_predictions(model: Any, method: str, frame: Any) -> Any:
         raise DataError(f"a frame must have no column {column!r} yet, got one; rename or drop it")
     rows = features_read(types, getattr(model, "feature_names_in_", None))
     score = functions.pandas_udf(
-        _as_function(BatchScorer(_without_names(model), method, rows.vector)), _type_of(model, method)
+        _as_function(BatchScorer(without_names(model), method, rows.vector)), _type_of(model, method)
     )
     return frame.withColumn(column, score(functions.struct(*feature_columns(rows))))
 
@@ -78,15 +79,6 @@ def features_read(types: dict[str, str], names: Any) -> SparkRows:
         )
     wanted = {str(name): types[name] for name in names}
     return SparkRows(features_of(wanted), "", None, "double", set(wanted.values()) == {VECTOR})
-
-
-def _without_names(model: Any) -> Any:
-    """Return the model for rows without names of columns."""
-    from copy import copy
-
-    plain = copy(model)
-    vars(plain).pop("feature_names_in_", None)
-    return plain
 
 
 def _type_of(model: Any, method: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.errors import DataError
 from weft.learn.tables.form import RowsFile, StoredTable, TableDescription, describe, open_stored, storing
-from weft.learn.tables.read import BadRow, Chunk, check_unique, columns_of, listed, read_chunks
+from weft.learn.tables.read import BadRow, Chunk, check_unique, columns_of, listed, name_of, read_chunks
 from weft.learn.tables.report import ConversionReport, fingerprint
 from weft.learn.tables.sizes import MemoryShares, share_out
 from weft.learn.tables.svmlight import LABEL, convert_svmlight, is_svmlight
@@ -18,15 +18,16 @@ Array = np.ndarray[Any, Any]
 
 
 def convert(
-    sources: list[Path],
+    sources: list[Any],
     folder: Path,
     *,
     target: str | None,
     memory: str | int | None = None,
     columns: list[str] | None = None,
 ) -> tuple[StoredTable, ConversionReport]:
-    """Write the stored table of files to `folder`; files that cannot be read or lack columns are left out.
+    """Write the stored table of files, or of pyarrow data sets, to `folder`.
 
+    Files that cannot be read or lack columns are left out.
     An error leaves `folder` as it was.
     """
     if any(map(is_svmlight, sources)):
@@ -40,7 +41,7 @@ def convert(
 
 
 def _write_dense(
-    sources: list[Path],
+    sources: list[Any],
     folder: Path,
     target: str | None,
     names: list[str],
@@ -77,7 +78,7 @@ def _write_dense(
 
 
 def _sparse(
-    sources: list[Path],
+    sources: list[Any],
     folder: Path,
     target: str | None,
     memory: str | int | None,
@@ -93,7 +94,7 @@ def _sparse(
     return convert_svmlight(sources, folder, memory)
 
 
-def _names(sources: list[Path], target: str | None, columns: list[str] | None) -> list[str]:
+def _names(sources: list[Any], target: str | None, columns: list[str] | None) -> list[str]:
     """Return the feature columns: `columns`, or those of the first file that can be read."""
     check_unique(columns or [], "columns")
     if target is not None and target in (columns or []):
@@ -107,14 +108,16 @@ def _names(sources: list[Path], target: str | None, columns: list[str] | None) -
             continue
         if target is not None and target not in found:
             raise DataError(
-                f"the target must be a column of {source}, got {target!r}; it has {listed(found)}"
+                f"the target must be a column of {name_of(source)}, got {target!r}; it has {listed(found)}"
             )
         unknown = [name for name in columns or [] if name not in found]
         if unknown:
-            raise DataError(f"columns must be those of {source}, got {unknown}; it has {listed(found)}")
+            raise DataError(
+                f"columns must be those of {name_of(source)}, got {unknown}; it has {listed(found)}"
+            )
         names = columns or [name for name in found if name != target]
         if not names:
-            raise DataError(f"{source} must have a column beside the target, got {target!r} alone")
+            raise DataError(f"{name_of(source)} must have a column beside the target, got {target!r} alone")
         return names
     raise DataError(f"one file at least must be readable, got none: {'; '.join(errors[:3])}")
 

@@ -58,6 +58,11 @@ def kind_of(path: Path) -> str:
     return KINDS[path.suffix.lower()]
 
 
+def name_of(source: Any) -> str:
+    """Return what to call a file or a data set in a message."""
+    return str(source) if isinstance(source, Path) else "the data set"
+
+
 def _arrow() -> Any:
     try:
         import pyarrow
@@ -68,15 +73,17 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def columns_of(path: Path) -> list[str]:
-    """Return the names of a file's columns, as pyarrow reads them; each must be there once."""
+def columns_of(path: Any) -> list[str]:
+    """Return the names of the columns of a file or a data set, as pyarrow reads them; each must be there once."""
     pa = _arrow()
     with _readable(pa, path):
-        if kind_of(path) == "csv":
+        if not isinstance(path, Path):
+            found = list(path.schema.names)
+        elif kind_of(path) == "csv":
             found = _columns_of_csv(pa, path)
         else:
             found = list(pa.dataset.dataset(path, format=kind_of(path)).schema.names)
-    check_unique(found, f"the columns of {path}")
+    check_unique(found, f"the columns of {name_of(path)}")
     return found
 
 
@@ -111,8 +118,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def _readable(pa: Any, path: Path) -> Iterator[None]:
+def _readable(pa: Any, path: Any) -> Iterator[None]:
     """Raise the errors of pyarrow as errors about the file."""
+    if not isinstance(path, Path):
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"a data set must be readable, got: {_first(error)}") from None
+        return
     try:
         yield
     except UnicodeDecodeError:
@@ -123,22 +136,25 @@ def _readable(pa: Any, path: Path) -> Iterator[None]:
         raise DataError(f"{path} must be a readable {kind_of(path)} file, got: {_first(error)}") from None
 
 
-def read_chunks(path: Path, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
-    """Yield the rows of a file, `rows` at a time."""
+def read_chunks(path: Any, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
+    """Yield the rows of a file or of a pyarrow data set, `rows` at a time."""
     found = columns_of(path)
     wanted = [*names, *([target] if target else [])]
     absent = [name for name in wanted if name not in found]
     if absent:
-        raise DataError(f"{path} must have the columns of the first file, got none named {listed(absent)}")
+        raise DataError(
+            f"{name_of(path)} must have the columns of the first file, got none named {listed(absent)}"
+        )
     pa = _arrow()
-    reader = _csv_batches if kind_of(path) == "csv" else _batches
+    reader = _csv_batches if isinstance(path, Path) and kind_of(path) == "csv" else _batches
     with _readable(pa, path):
         yield from reader(pa, path, names, target, rows)
 
 
-def _batches(pa: Any, path: Path, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
-    """Yield the rows of a parquet or Arrow file; one batch is read ahead."""
-    dataset = pa.dataset.dataset(path, format=kind_of(path))
+def _batches(pa: Any, path: Any, names: list[str], target: str | None, rows: int) -> Iterator[Chunk]:
+    """Yield the rows of a parquet or Arrow file, or of a data set; one batch is read ahead."""
+    dataset = pa.dataset.dataset(path, format=kind_of(path)) if isinstance(path, Path) else path
+    path = name_of(path)
     columns = [*names, *([target] if target else [])]
     line = 1
     for batch in dataset.to_batches(
@@ -154,8 +170,10 @@ def _batches(pa: Any, path: Path, names: list[str], target: str | None, rows: in
         yield Chunk(str(path), values, _target(pa, batch.column(target)) if target else None, lines)
 
 
-def _numbers(pa: Any, column: Any, path: Path, name: str) -> Array:
+def _numbers(pa: Any, column: Any, path: Any, name: str) -> Array:
     kind = column.type
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         raise DataError(f"{path} must hold numbers in {name}, got {kind}; encode it, or leave the column out")
     if pa.types.is_boolean(kind):
@@ -166,7 +184,12 @@ def _numbers(pa: Any, column: Any, path: Path, name: str) -> Array:
 
 def _target(pa: Any, column: Any) -> Array:
     kind = column.type
-    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+    if (
+        pa.types.is_decimal(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+    ):
         return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
     return np.array(column.to_pylist(), object)
 

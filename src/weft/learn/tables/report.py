@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from weft.errors import DataError
 from weft.learn.tables.read import BadRow
@@ -47,10 +48,10 @@ class ConversionReport:
         return told
 
 
-def fingerprint(sources: list[Path], target: str | None) -> str:
-    """Return a hash of the names, sizes and times of files, and of the target."""
+def fingerprint(sources: list[Any], target: str | None) -> str:
+    """Return a hash of the names, sizes and times of files, and of the target; data sets do not count."""
     digest = hashlib.sha256(repr(target).encode())
-    for source in sources:
+    for source in (one for one in sources if isinstance(one, Path)):
         stat = source.stat()
         digest.update(f"{source.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]

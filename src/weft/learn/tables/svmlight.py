@@ -38,8 +38,8 @@ class SparseChunk:
     bad: tuple[BadRow, ...] = ()
 
 
-def is_svmlight(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
+def is_svmlight(source: Any) -> bool:
+    return isinstance(source, Path) and source.suffix.lower() in SUFFIXES
 
 
 def convert_svmlight(
