@@ -6,7 +6,7 @@
 Needs pyspark and Java. Rows are float32 in a Parquet file that Spark reads; in turns each system fits them without an
 intercept until its objective, computed here in float64, is within `--gap` of the least that anyone found. MLlib's
 frame has its columns assembled into vectors and is cached, as its users do; the caching is in its time, as reading is
-in ours.
+in ours. Our workers read such files themselves; "by Spark" is the same fit of a frame with a filter, which Spark reads.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ def measure(
         least = min(least, value)
         if value <= least * (1 + gap):
             break
+    fits["by Spark"] = lambda: ours(frame.where("y < 2"), gap)
     fits["MLlib"] = lambda: mllib(frame, rows, tol)
     best: dict[str, float] = {}
     for _ in range(repeats):
@@ -126,6 +127,7 @@ def measure(
             off = objective(path, one.coef) / least - 1
             print(f"{name:8}{one.seconds:8.1f} s, gap {off:.1e}", flush=True)
             best[name] = min(best.get(name, one.seconds), one.seconds)
+    print(f"where Spark reads the rows, weft is {best['MLlib'] / best['by Spark']:.1f} times faster")
     return best["MLlib"] / best["weft"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from pyspark.sql import SparkSession
 from tests.learn.frames.spark_fits_table import table
 
 from weft.learn import GradientBoostingClassifier, LogisticRegression, Ridge
+from weft.learn.frames.spark_files import groups_of
+from weft.learn.frames.spark_task import SparkRows
 
 
 def session() -> Any:
@@ -47,6 +50,17 @@ def main() -> None:
     )
     ridge = fitted(Ridge(tol=1e-10), vectors, label="w")
     trees = fitted(GradientBoostingClassifier(n_estimators=3, random_state=0), frame.drop("w"), label="y")
+    path = Path.cwd() / "a table.parquet"  # with a space, which Spark writes as %20
+    here[["a", "d", "y", "w"]].to_parquet(path, row_group_size=500)
+    of_file = spark.read.parquet(str(path))
+    files = {
+        "a file": of_file,
+        "its columns": of_file.select("y", "w", "a", "d"),
+        "some rows": of_file.where("a > 0"),
+        "another column": of_file.withColumn("d", of_file["d"] + 1),
+        "made here": frame.drop("`b.c`"),
+    }
+    reads = SparkRows(("a", "d"), "y", "w", "double")
     bad = frame.selectExpr("if(a > 3, null, a) as a", "y")
     print(
         json.dumps(
@@ -61,6 +75,11 @@ def main() -> None:
                 "probable": np.stack(scored["probability"]).tolist(),
                 "of vectors": [ridge.coef_.tolist(), vectors.count(), len(ridge.predict(vectors).toPandas())],
                 "trees": trees.predict(frame).toPandas()["prediction"].tolist(),
+                "read by": {name: min(2, len(groups_of(one, reads))) for name, one in files.items()},
+                "of files": {
+                    name: fitted(LogisticRegression(tol=1e-10), files[name], "y", "w").coef_.tolist()
+                    for name in ("a file", "some rows")
+                },
                 "missing": said(LogisticRegression(), bad, "y"),
                 "parameter": said(LogisticRegression(C=-1), frame.drop("w"), "y"),
             }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.learn.frames import spark_fits_table
 
@@ -19,6 +20,7 @@ from weft.errors import DataError, UsageError
 from weft.files import cache_folder
 from weft.learn import GradientBoostingClassifier, LogisticRegression, Ridge
 from weft.learn.frames.spark import SparkPlan, _explained, plan_of, rows_of
+from weft.learn.frames.spark_files import GroupBatches, RowGroup, shares_of
 from weft.learn.frames.spark_predictions import features_read
 from weft.learn.frames.spark_task import SparkRows, address_of, packed, share_of, unpacked
 
@@ -115,6 +117,43 @@ def test_what_a_cluster_lacks_is_told() -> None:
     assert _explained("the network is down") is None
 
 
+def groups(path: Path) -> list[RowGroup]:
+    return [
+        RowGroup(str(path), number, pq.read_metadata(path).row_group(number).num_rows)
+        for number in range(pq.read_metadata(path).num_row_groups)
+    ]
+
+
+def test_groups_of_rows_are_shared_out_evenly_and_once() -> None:
+    given = [RowGroup("a", number, rows) for number, rows in enumerate([10, 10, 10, 5, 5, 20])]
+    shares = shares_of(given, 3)
+    assert [one for share in shares for one in share] == given
+    assert [sum(one.rows for one in share) for share in shares] == [20, 20, 20]
+    assert shares_of(given[:1], 2) == ((), (given[0],))
+    assert shares_of([], 2) == ((), ())
+
+
+def test_files_give_the_batches_that_spark_would(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    whole = pa.table(
+        {
+            "y": ["a", "b", "a"],
+            "q": pa.array([4, 5, None], pa.int64()),
+            "p": pa.array([True, None, False]),
+            "w": pa.array([1.0, 2.0, 3.0], pa.float32()),
+        }
+    )
+    pq.write_table(whole, path, row_group_size=2)
+    rows = SparkRows(("p", "q"), "y", "w", "double")
+    read = GroupBatches(tuple(groups(path)), rows)
+    assert read.row_count == 3
+    share = share_of(read, rows)
+    np.testing.assert_array_equal(share.X, [[1, 4], [np.nan, 5], [0, np.nan]])
+    assert share.y.tolist() == ["a", "b", "a"]
+    assert share.weights is not None
+    assert share.weights.tolist() == [1, 2, 3]
+
+
 @pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec("pyspark") is None, reason="needs pyspark: pip install '.[spark]'"
@@ -152,5 +191,16 @@ def test_fits_on_a_real_spark_are_those_of_one_process(tmp_path: Path) -> None:
     assert told["of vectors"][1] == told["of vectors"][2] == len(here)
     trees = GradientBoostingClassifier(n_estimators=3, random_state=0).fit(X, here["y"])
     assert told["trees"] == trees.predict(X).tolist()
+    assert told["read by"] == {
+        "a file": 2,
+        "its columns": 2,
+        "some rows": 0,
+        "another column": 0,
+        "made here": 0,
+    }
+    for name in ("a file", "some rows"):
+        rows = here if name == "a file" else here[here["a"] > 0]
+        alike = LogisticRegression(tol=1e-10).fit(rows[["a", "d"]], rows["y"], sample_weight=rows["w"])
+        np.testing.assert_allclose(told["of files"][name], alike.coef_, rtol=1e-4)
     assert "every worker must have rows that can be fitted" in told["missing"]
     assert "C must be a number above 0, got -1" in told["parameter"]

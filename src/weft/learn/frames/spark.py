@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from weft.errors import DataError, UsageError
 from weft.learn.frames.kinds import check_columns
-from weft.learn.frames.spark_task import TOLD, SparkRows, fit_share, packed
+from weft.learn.frames.spark_files import GroupBatches, RowGroup, groups_of, shares_of
+from weft.learn.frames.spark_task import TOLD, WAIT, SparkRows, fit_share, packed
 from weft.learn.workers.faults import Fault, error_of
 
 WORKERS = (
@@ -25,6 +28,7 @@ WORKERS = (
 )
 NUMBERS = re.compile(r"tinyint|smallint|int|bigint|float|double|decimal\(.*\)|boolean")
 VECTOR = "vector"  # MLlib's type
+LOCAL = re.compile(r"local(\[[^,\]]+\])?")  # a Spark in this process that tries no stage again
 UNFIT = "SPARK-24820"  # Spark's error for partitions that barrier tasks cannot read directly
 
 
@@ -79,8 +83,13 @@ def fit_on_spark(model: Any, frame: Any, y: Any, options: dict[str, Any]) -> Any
     """Fit a model to a Spark frame; `y`, and `sample_weight` among the options of `fit`, are names of its columns."""
     weight = options.pop("sample_weight", None)
     rows = rows_of(types_of(frame), _name(y, "targets"), None if weight is None else _name(weight, "weights"))
-    plan, chosen = plan_of(_partitions(frame), _slots(frame)), _selected(frame, rows)
-    told = _told_by_workers(chosen, plan, partial(fit_share, model, rows, options))
+    with meeting(frame) as store:
+        task = partial(fit_share, model, rows, options, store)
+        groups, slots = groups_of(frame, rows), _slots(frame)
+        if len(groups) >= slots:
+            told = _told_by_readers(frame, shares_of(groups, slots), task, rows)
+        else:
+            told = _told_by_workers(_selected(frame, rows), plan_of(_partitions(frame), slots), task)
     faults = {each.rank: Fault(each.said, each.of_input) for each in told if each.said}
     if faults:
         raise _error_of(faults)
@@ -103,6 +112,44 @@ def _told_by_workers(frame: Any, plan: SparkPlan, task: Any) -> list[Any]:
         if explained is None:
             raise
         raise explained from None
+
+
+def _told_by_readers(
+    frame: Any, shares: tuple[tuple[RowGroup, ...], ...], task: Any, rows: SparkRows
+) -> list[Any]:
+    """Run a worker for each share of the files behind a frame; return what they tell."""
+    places = frame.sparkSession.range(0, len(shares), 1, len(shares))
+    return list(places.mapInArrow(partial(read_share, task, shares, rows), TOLD, barrier=True).collect())
+
+
+def read_share(task: Any, shares: tuple[tuple[RowGroup, ...], ...], rows: SparkRows, places: Any) -> Any:
+    """Run the worker of this barrier task on its share of the files."""
+    from pyspark import BarrierTaskContext
+
+    deque(places, maxlen=0)  # Spark keeps a process for its next task only if that has read all its rows
+    return task(False, GroupBatches(shares[BarrierTaskContext.get().partitionId()], rows))
+
+
+@contextmanager
+def meeting(frame: Any) -> Iterator[str]:
+    """Serve the store that workers meet in while they run, and yield its port; "" where rank 0 has to serve it.
+
+    Tasks of a barrier stage wait for each other in whole seconds; a local Spark's can reach this process instead.
+    """
+    try:
+        once = LOCAL.fullmatch(str(frame.sparkSession.sparkContext.master)) is not None
+    except Exception:  # Spark Connect has no context
+        once = False
+    if not once:
+        yield ""
+        return
+    import torch  # noqa: F401  # first: it loads our backend, which needs the module of its private names whole
+
+    from weft.collectives.rendezvous import serve_store
+
+    store = serve_store("127.0.0.1", 0, WAIT, wait_for_workers=False)
+    yield str(store.port)
+    del store
 
 
 def _explained(text: str) -> UsageError | None:

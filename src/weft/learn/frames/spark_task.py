@@ -24,6 +24,7 @@ from weft.learn.workers.joint_fit import all_or_none
 Array = np.ndarray[Any, Any]
 
 TOLD = "rank int, model binary, said string, of_input boolean"  # what a worker tells the driver
+CACHED = 1 << 18  # bytes of rows that columns are turned into at once
 WAIT = timedelta(minutes=30)  # for the slowest of the workers to read its partition
 
 
@@ -36,6 +37,10 @@ class SparkRows:
     weight: str | None
     width: str  # float or double
     vector: bool = False  # whether the only feature is MLlib's vector
+
+    @property
+    def dtype(self) -> Any:
+        return np.float32 if self.width == "float" else np.float64
 
 
 @dataclass(frozen=True)
@@ -69,27 +74,43 @@ def unpacked(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def share_of(batches: Iterable[Any], rows: SparkRows) -> SparkShare:
-    """Return the rows of Arrow batches, row by row in memory; each batch is let go as soon as it is copied."""
+    """Return the rows of Arrow batches, row by row in memory; each batch is let go as soon as it is copied.
+
+    Batches that know their `row_count` are copied to their places; others are put together at the end.
+    """
+    count = getattr(batches, "row_count", 0)
+    whole = np.empty((count, len(rows.features)), rows.dtype) if count and not rows.vector else None
     blocks: list[Array] = []
     labels: list[Array] = []
     weights: list[Array] = []
+    at = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        count = batch.schema.names.index("label")
-        blocks.append(_vectors(batch.column(0)) if rows.vector else _block(batch, count, rows.width))
-        labels.append(_label(batch.column(count), rows.label))
+        width = batch.schema.names.index("label")
+        if rows.vector:
+            blocks.append(_vectors(batch.column(0)))
+        elif whole is not None:
+            _fill(whole[at : at + batch.num_rows], batch)
+        else:
+            blocks.append(np.empty((batch.num_rows, width), rows.dtype))
+            _fill(blocks[-1], batch)
+        at += batch.num_rows
+        labels.append(_label(batch.column(width), rows.label))
         if rows.weight is not None:
-            weights.append(batch.column(count + 1).to_numpy(zero_copy_only=False))
+            weights.append(batch.column(width + 1).to_numpy(zero_copy_only=False))
     y = np.concatenate(labels) if labels else np.empty(0)
-    return SparkShare(_joined(blocks), y, np.concatenate([np.empty(0), *weights]) if rows.weight else None)
+    X = _joined(blocks) if whole is None else whole
+    return SparkShare(X, y, np.concatenate([np.empty(0), *weights]) if rows.weight else None)
 
 
-def _block(batch: Any, count: int, width: str) -> Array:
-    block = np.empty((batch.num_rows, count), np.float32 if width == "float" else np.float64)
-    for place in range(count):
-        block[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
-    return block
+def _fill(block: Array, batch: Any) -> None:
+    """Copy the features of a batch to their rows."""
+    columns = [batch.column(place).to_numpy(zero_copy_only=False) for place in range(block.shape[1])]
+    step = max(1, CACHED // max(1, block.shape[1] * block.itemsize))
+    for start in range(0, len(block), step):  # column after column of all rows would miss the cache
+        for place, column in enumerate(columns):
+            block[start : start + step, place] = column[start : start + step]
 
 
 def _vectors(column: Any) -> Array:
@@ -122,16 +143,19 @@ def _joined(blocks: list[Array]) -> Array:
 
 
 def fit_share(
-    model: Any, rows: SparkRows, options: Mapping[str, Any], dealt: bool, batches: Iterable[Any]
+    model: Any, rows: SparkRows, options: Mapping[str, Any], store: str, dealt: bool, batches: Iterable[Any]
 ) -> Iterator[Any]:
-    """Fit on this task's rows, together with all other tasks; yield what the driver is told."""
+    """Fit on this task's rows, together with all other tasks; yield what the driver is told.
+
+    `store` is the port of the driver's, where it is on this machine.
+    """
     import pyarrow as pa
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()
     if getattr(model, "n_jobs", 1) is None:
         model.n_jobs = context.cpus()
-    with joined(context):
+    with joined(context, store):
         fault = _fault_of_fit(model, rows, options, unpacked(batches) if dealt else batches)
     rank = context.partitionId()
     kept = pickle.dumps(learnt(model)) if rank == 0 and fault is None else None
@@ -171,7 +195,7 @@ def learnt(model: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def joined(context: Any) -> Iterator[None]:
+def joined(context: Any, store: str) -> Iterator[None]:
     """Be a rank of torch's group, on our backend, among all tasks of a barrier stage."""
     import torch.distributed as dist
 
@@ -180,20 +204,23 @@ def joined(context: Any) -> Iterator[None]:
     autoload()
     rank = context.partitionId()
     hosts = [info.address.rpartition(":")[0] or info.address for info in context.getTaskInfos()]
-    store = _store(context, rank, hosts)
-    dist.init_process_group("weft", store=store, rank=rank, world_size=len(hosts), timeout=WAIT)
+    met = _store(context, rank, hosts, store)
+    dist.init_process_group("weft", store=met, rank=rank, world_size=len(hosts), timeout=WAIT)
     try:
         yield
-        context.barrier()  # rank 0's store ends with it
+        if not store:
+            context.barrier()  # rank 0's store ends with it
     finally:
         dist.destroy_process_group()
 
 
-def _store(context: Any, rank: int, hosts: list[str]) -> Any:
-    """Return the store that all tasks meet in; rank 0 serves it, on an address of its own, and tells its port."""
+def _store(context: Any, rank: int, hosts: list[str], port: str) -> Any:
+    """Return the store that all tasks meet in: the driver's, or one that rank 0 serves on an address of its own."""
     from weft.collectives.rendezvous import serve_store
     from weft.collectives.torch_private import TCPStore
 
+    if port:
+        return TCPStore("127.0.0.1", int(port), None, is_master=False, timeout=WAIT)
     served = serve_store(address_of(hosts), 0, WAIT, wait_for_workers=False) if rank == 0 else None
     told = context.allGather(f"{served.host} {served.port}" if served else "")
     if served is not None:
