@@ -140,6 +140,29 @@ def test_slow_first_trees_set_the_number_of_folds() -> None:
     assert folds_in_common([linear, slow, trial(2, "forest", None, folds=1)], 5) == 2
 
 
+def test_slow_trials_are_set_aside_where_quicker_ones_are_as_good() -> None:
+    slow, quick = trial(0, "boosting", 0.5, folds=1), trial(1, "lightgbm", 0.505)
+    assert folds_in_common([slow, quick], 5) == 5
+    assert folds_in_common([slow, replace(quick, loss=0.6, fold_losses=(0.6,) * 5)], 5) == 1
+    middle = trial(2, "forest", 0.5, folds=3)
+    assert folds_in_common([slow, middle, trial(3, "linear", 0.9)], 5) == 3
+
+
+def test_trials_with_fewer_folds_than_those_in_common_are_not_compared() -> None:
+    data, first = search_data(), FAMILIES["boosting"].first
+    slow = run_trial(data, 0, "boosting", first, limits=TrialLimits(-1.0, shorten=True))
+    whole = run_trial(data, 1, "boosting", first)
+    assert (len(slow.fold_losses), len(whole.fold_losses)) == (1, 3)
+    assert [one.number for one in comparable([slow, whole], data)] == [1]
+
+
+def test_a_trial_is_judged_by_more_folds_than_needed_while_there_is_time() -> None:
+    data, first = search_data(), FAMILIES["linear"].first
+    hasty = run_trial(data, 0, "linear", first, limits=TrialLimits(folds=1, more_s=-1.0))
+    assert (hasty.state, len(hasty.fold_losses)) == ("completed", 1)
+    assert len(run_trial(data, 1, "linear", first, limits=TrialLimits(folds=1)).fold_losses) == 3
+
+
 def search_data(rows: int = 90) -> SearchData:
     random = np.random.default_rng(0)
     table = read_table({"x": random.normal(size=rows), "z": random.normal(size=rows)})
@@ -158,7 +181,7 @@ def test_a_trial_whose_time_is_over_ends_early() -> None:
     assert late.why.startswith("too slow")
     kept = run_trial(data, 1, "boosting", first, limits=TrialLimits(-1.0, shorten=True))
     assert (kept.state, len(kept.fold_losses)) == ("completed", 1)  # one round is a model
-    whole = run_trial(data, 0, "linear", FAMILIES["linear"].first)
+    whole = run_trial(data, 0, "linear", {**FAMILIES["linear"].first, "penalty": 1e9})  # as good as none
     assert len(whole.fold_losses) == 3
     both = comparable([whole, kept], data)
     assert [len(one.predicted) for one in both if one.predicted is not None] == [30, 30]

@@ -131,7 +131,7 @@ def test_an_interrupt_ends_the_fits_that_go_on() -> None:
 
 
 def test_folds_come_in_waves_and_small_tables_have_a_thread_each() -> None:
-    assert [list(wave) for wave in fold_waves(5, 2)] == [[0, 1], [2, 3], [4]]
-    assert [list(wave) for wave in fold_waves(2, 8)] == [[0, 1]]
+    assert [list(wave) for wave in fold_waves(5, 5, 2)] == [[0, 1], [2, 3], [4]]
+    assert [list(wave) for wave in fold_waves(2, 2, 8)] == [[0, 1]]
     assert threads_each(1, 1000) == 1
     assert threads_each(1, 1 << 30) == core_count()

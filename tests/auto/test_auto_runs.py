@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ def test_the_exported_graph_takes_raw_rows(found: AutoModel) -> None:
     made = weft.auto.to_onnx(found)
     rows = read_table(mixed_columns(50, seed=5), found.kinds)
     assert check_parity(found, made, rows) < 1e-9
+    surer = replace(found, power=found.power * 1.7)
+    assert check_parity(surer, weft.auto.to_onnx(surer), rows) < 1e-9
+    assert np.abs(surer.raw(rows) - found.raw(rows)).max() > 0.01
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     (labels,) = session.run(["label"], feed_of(rows, found.kinds))
     assert labels.tolist() == found.classes_[found.raw(rows).argmax(axis=1)].tolist()

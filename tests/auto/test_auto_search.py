@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from weft.auto.columns import Task
 from weft.auto.families.spaces import FAMILIES
 from weft.auto.folder import ModelTrial
-from weft.auto.search.ensemble import blended, greedy_weights
+from weft.auto.search.ensemble import best_power, blended, greedy_weights, sharpened
 from weft.auto.search.trials import Suggestions, hopeless, next_family
 from weft.auto.validation import auc_of, loss_of, split_rows
 from weft.errors import DataError
@@ -114,6 +114,22 @@ def test_the_blend_is_never_worse_than_the_best_model() -> None:
     assert sum(weights.values()) == pytest.approx(1)
     assert 5 not in weights
     assert loss_of("rmse", target, blended(predicted, weights)) < 0.7 * best  # errors are independent
+
+
+def test_a_blend_becomes_as_sure_as_it_can_be() -> None:
+    random = np.random.default_rng(0)
+    target = random.integers(0, 3, 2000)
+    right = np.where(np.eye(3)[target] == 1, 0.8, 0.1)
+    told = sharpened(random.permutation(right), 1.0)  # labels are drawn by these shares
+    target = np.array([random.choice(3, p=one) for one in told])
+    for power in (0.5, 2.0):
+        unsure = sharpened(told, 1 / power)
+        assert best_power(unsure, target) == pytest.approx(power, rel=0.15)
+        assert loss_of("log_loss", target, sharpened(unsure, power)) == pytest.approx(
+            loss_of("log_loss", target, told)
+        )
+    assert best_power(told, target) == pytest.approx(1.0, rel=0.1)
+    assert best_power(told[:50], target[:50]) == 1.0  # too few to tell
 
 
 def test_suggestions_go_on_from_finished_trials() -> None:

@@ -15,6 +15,7 @@ from weft.auto.families.fitting import FittedModel
 from weft.auto.features.view import FeatureView
 from weft.auto.findings import TableFinding
 from weft.auto.frames import RawTable, read_table
+from weft.auto.search.ensemble import sharpened
 from weft.auto.validation import shown_score
 from weft.errors import ModelError
 from weft.text import format_table
@@ -96,6 +97,7 @@ class AutoModel:
     explanation: Explanation | None = None
     notes: list[str] = field(default_factory=list)
     background: RawTable | None = None  # the rows that effects of columns are relative to
+    power: float = 1.0  # that the blended probabilities are raised to
 
     @property
     def classes_(self) -> Array:
@@ -127,7 +129,7 @@ class AutoModel:
 
     def raw(self, table: RawTable) -> Array:
         """Return (rows, outputs) for raw columns: probabilities of all classes, or one number."""
-        return np.asarray(sum(member.weight * member.predict(table) for member in self.members))
+        return sharpened(sum(member.weight * member.predict(table) for member in self.members), self.power)
 
     def predict_proba(self, rows: Any) -> Array:
         """Return the probabilities of `classes_` for a frame, a mapping of columns or a path."""

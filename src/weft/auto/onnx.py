@@ -42,6 +42,10 @@ def to_onnx(model: AutoModel) -> Any:
             inputs[role.name] = onnx_seconds(graph, inputs[role.name], role.format)
     parts = [_weighted(graph, member, number, inputs) for number, member in enumerate(model.members)]
     answer = parts[0] if len(parts) == 1 else graph.add("Sum", *parts)
+    if model.power != 1:
+        raised = graph.add("Pow", answer, graph.constant(np.full(1, model.power)))
+        total = graph.add("ReduceSum", raised, graph.constant(np.array([1])), keepdims=1)
+        answer = graph.add("Div", raised, total)
     if model.task.classes is None:
         graph.answer(graph.add("Squeeze", answer, graph.constant(np.array([1]))), "prediction", None)
     else:

@@ -7,7 +7,7 @@ import math
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,9 +40,10 @@ from weft.auto.search.budget import (
     search_rows,
 )
 from weft.auto.search.crew import core_count
-from weft.auto.search.ensemble import greedy_weights
+from weft.auto.search.ensemble import best_power, blended, greedy_weights, sharpened
 from weft.auto.search.final import fit_members
 from weft.auto.search.trials import (
+    MORE_FOLDS_SHARE,
     SearchData,
     Suggestions,
     TrialLimits,
@@ -242,10 +243,11 @@ class _AutoRun:
         left_s = self._left_s()
         if family not in tried:
             left_s = first_trial_s(left_s, sum(one.name not in tried for one in self.families))
+        more_s = time.monotonic() + MORE_FOLDS_SHARE * self._left_s()
         if not self._completed():
             left_s = max(left_s, FIRST_MODEL_SHARE * self.budget_s)
-            return TrialLimits(time.monotonic() + left_s, folds, shorten=True)
-        return TrialLimits(time.monotonic() + left_s, folds, shorten=may_shorten(self.trials))
+            return TrialLimits(time.monotonic() + left_s, folds, shorten=True, more_s=more_s)
+        return TrialLimits(time.monotonic() + left_s, folds, may_shorten(self.trials), more_s)
 
     def _completed(self) -> list[ModelTrial]:
         return comparable(self.trials, self.data)
@@ -311,7 +313,15 @@ class _AutoRun:
         weights = weights or (self._weights() if done else {})
         seconds = sum(trial.seconds for trial in self.trials)
         metric, target = self.prepared.task.metric, self._judged_target
-        return leaderboard_of(metric, target, done, weights, held, self._prior(len(target)), seconds)
+        power = self._power(weights)
+        return leaderboard_of(metric, target, done, weights, held, self._prior(len(target)), seconds, power)
+
+    def _power(self, weights: Mapping[int, float]) -> float:
+        """Return the power that probabilities of a blend are raised to, found on rows that no model was trained on."""
+        if self.prepared.task.metric != "log_loss" or not weights:
+            return 1.0
+        predicted = {one.number: one.predicted for one in self._completed() if one.predicted is not None}
+        return best_power(blended(predicted, weights), self._judged_target)
 
     def _prior(self, rows: int) -> Array:
         return prior_of(self.prepared.task, self.data.target, rows)
@@ -334,7 +344,8 @@ class _AutoRun:
         began = time.monotonic()
         judged = {member.name: member.predict(held_rows) for member in members}
         row_s = (time.monotonic() - began) / len(truth)
-        whole = np.asarray(sum(member.weight * judged[member.name] for member in members))
+        power = self._power(plan.weights)
+        whole = sharpened(sum(member.weight * judged[member.name] for member in members), power)
         held = {name: loss_of(task.metric, truth, predicted) for name, predicted in judged.items()}
         held["ensemble"] = loss_of(task.metric, truth, whole)
         held["baseline"] = loss_of(task.metric, truth, self._prior(len(truth)))
@@ -348,6 +359,7 @@ class _AutoRun:
             one.splits.how,
             len(one.target),
             notes=self.notes,
+            power=power,
         )
         self._say("explanations")
         model.explanation = self._explained(model, held_rows, truth, whole, row_s)

@@ -10,7 +10,7 @@ import numpy as np
 from weft.auto.columns import Task
 from weft.auto.folder import ModelTrial
 from weft.auto.model import BoardRow, Leaderboard
-from weft.auto.search.ensemble import blended
+from weft.auto.search.ensemble import blended, sharpened
 from weft.auto.validation import loss_of, shown_score
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +32,7 @@ def leaderboard_of(
     held: Mapping[str, float],
     prior: Array,
     seconds: float,
+    power: float = 1.0,
 ) -> Leaderboard:
     """Return completed trials, the best first, with their ensemble and the baseline."""
     rows = [
@@ -41,7 +42,9 @@ def leaderboard_of(
     rows.append((loss_of(metric, target, prior), "baseline", 0.0, 0.0, {}))
     if weights:
         done = {trial.number: trial.predicted for trial in trials if trial.predicted is not None}
-        rows.append((loss_of(metric, target, blended(done, weights)), "ensemble", 1.0, seconds, {}))
+        whole = sharpened(blended(done, weights), power)
+        params = {"power": power} if power != 1 else {}
+        rows.append((loss_of(metric, target, whole), "ensemble", 1.0, seconds, params))
     rows.sort(key=lambda row: (row[0], row[1] != "ensemble", row[1]))
     return Leaderboard(
         BoardRow(name, shown_score(metric, loss), held.get(name), weight, spent, params)

@@ -26,6 +26,8 @@ from weft.tune.study.study import Study
 
 Array = np.ndarray[Any, Any]
 
+ALIKE = 1.02  # times the best loss, at most, of trials that are kept where others were judged by fewer folds
+MORE_FOLDS_SHARE = 0.1  # of the time left, in which a trial may be judged by more folds than all others were
 HOPELESS = 1.15  # a first fold so many times worse than that of the best trial ends a trial
 CACHE_BYTES = 1 << 30  # of features that are kept from trial to trial
 FASTEST_RANK = 0.5  # a family gets this share of the time of the family before it in rank
@@ -71,8 +73,22 @@ def least_s(trials: Sequence[ModelTrial]) -> float:
 
 
 def folds_in_common(trials: Sequence[ModelTrial], folds: int) -> int:
-    """Return how many folds all completed trials were judged by: slow first trials end after some."""
-    return min((len(one.fold_losses) for one in trials if one.loss is not None), default=folds)
+    """Return how many folds trials are compared by: the most that leave a trial about as good as the best of all.
+
+    Slow trials end after some folds. Where quicker ones are as good, the slow ones are set aside; else all are compared
+    by the folds that the slow ones have.
+    """
+    done = [one.fold_losses for one in trials if one.loss is not None]
+    least = min(map(len, done), default=folds)
+    best = min((_mean(losses[:least]) for losses in done), default=0.0)
+    for count in sorted({len(losses) for losses in done}, reverse=True):
+        if min(_mean(losses[:least]) for losses in done if len(losses) >= count) <= ALIKE * best:
+            return count
+    return least
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return sum(losses) / max(1, len(losses))
 
 
 def may_shorten(trials: Sequence[ModelTrial]) -> bool:
@@ -178,12 +194,12 @@ def _bytes_of(rows: Any) -> int:
 
 
 def comparable(trials: Sequence[ModelTrial], data: SearchData) -> list[ModelTrial]:
-    """Return completed trials with their losses and predictions of the folds that all of them have."""
+    """Return completed trials with at least the folds in common, and their losses and predictions of those folds."""
     count = folds_in_common(trials, len(data.splits.folds))
     rows = data.splits.judged_by(count)
     found = []
     for trial in trials:
-        if trial.loss is None or trial.predicted is None:
+        if trial.loss is None or trial.predicted is None or len(trial.fold_losses) < count:
             continue
         if len(trial.fold_losses) > count:
             predicted = trial.predicted[: len(rows)]
@@ -198,8 +214,11 @@ class TrialLimits:
     """The limits of a trial: when it must be over, by how many folds it is judged, and whether fewer will do."""
 
     until_s: float = math.inf  # of the monotonic clock
-    folds: int = 10_000
+    folds: int = (
+        10_000  # that it must be judged by, if there are as many; further ones are judged until `more_s`
+    )
     shorten: bool = False
+    more_s: float = math.inf
 
 
 def run_trial(
@@ -223,9 +242,12 @@ def run_trial(
             number, family, dict(params), state, fold_losses=kept, seconds=spent, fit_s=each, why=why
         )
 
-    for wave in fold_waves(min(limits.folds, len(data.splits.folds)), core_count()):
-        if done and _too_late(began, len(done), wave, limits):
-            if limits.shorten:
+    needed = min(limits.folds, len(data.splits.folds))
+    for wave in fold_waves(needed, len(data.splits.folds), core_count()):
+        if len(done) >= needed and _too_late(began, len(done), wave, limits.more_s):
+            break
+        if done and _too_late(began, len(done), wave, limits.until_s):
+            if limits.shorten or len(done) >= needed:
                 break
             return ended("pruned", f"too slow: {len(done)} folds in {time.monotonic() - began:.1f} s")
         try:
@@ -234,7 +256,7 @@ def run_trial(
             why = f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"
             return ended("failed", why)
         cut = next((place for place, one in enumerate(found) if one.cut), None)
-        if cut is not None and not limits.shorten:
+        if cut is not None and not limits.shorten and len(done) < needed:
             return ended("pruned", f"too slow: it had {time.monotonic() - began:.1f} s")
         done += found if cut is None else found[: max(cut, 0 if done else 1)]
         if cut is not None:
@@ -251,15 +273,20 @@ def run_trial(
     )
 
 
-def fold_waves(count: int, cores: int) -> list[range]:
-    """Return the folds that are fitted at the same time, wave by wave."""
-    return [range(first, min(first + cores, count)) for first in range(0, count, max(1, cores))]
+def fold_waves(needed: int, count: int, cores: int) -> list[range]:
+    """Return the folds that are fitted at the same time, wave by wave: first those that are needed, then the others."""
+    ends = ((0, needed), (needed, count))
+    return [
+        range(first, min(first + cores, end))
+        for start, end in ends
+        for first in range(start, end, max(1, cores))
+    ]
 
 
-def _too_late(began: float, done: int, wave: range, limits: TrialLimits) -> bool:
-    """Return whether a wave of folds will end after the limit, if it takes as long as those before."""
+def _too_late(began: float, done: int, wave: range, until_s: float) -> bool:
+    """Return whether a wave of folds will end after a moment, if it takes as long as those before."""
     now = time.monotonic()
-    return now + (now - began) * len(wave) / done > limits.until_s
+    return now + (now - began) * len(wave) / done > until_s
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import UsageError, WeftError
+from weft.errors import UsageError
 from weft.jobs.auto.runs import RUN_FOLDER
+from weft.jobs.workers import exit_code_of, request_of
 
 if TYPE_CHECKING:
     from weft.auto.running import AutoProgress
@@ -23,26 +25,34 @@ if TYPE_CHECKING:
 RESULTS = ("model.onnx", "report.html", "report.pdf", "leaderboard.json", "explanation.json", "model.pkl")
 
 
+@dataclass(frozen=True)
+class TableRequest:
+    """The request of a run, with the folders that the service names."""
+
+    table: Path
+    config: Mapping[str, Any]
+    checkpoints: Path
+    outputs: Path
+
+
 def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Do what a request asks for; 2 if it cannot be understood."""
-    try:
-        (path,) = words
-        request = json.loads(Path(path).read_text())
-        checkpoints, outputs = Path(environ["WEFT_CHECKPOINT"]), Path(environ["WEFT_OUTPUTS"])
-        data = Path(environ["WEFT_DATA_TABLE"]) if not request["uploaded"] else None
-    except (ValueError, OSError, KeyError) as error:
-        print(
-            f"weft: a worker must have a request, its data, checkpoints and outputs, got: {error!r}",
-            file=sys.stderr,
-        )
-        return 2
-    try:
-        table = Path(request["file"]) if data is None else table_in(data, request["file"])
-        carry_out(table, request["config"], checkpoints / RUN_FOLDER, outputs)
-    except WeftError as error:
-        print(f"weft: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    return 0
+    return exit_code_of(lambda: _work(words, environ))
+
+
+def _work(words: Sequence[str], environ: Mapping[str, str]) -> None:
+    must = "a request, its data, checkpoints and outputs"
+    asked = request_of(lambda: _request(words, environ), must)
+    carry_out(asked.table, asked.config, asked.checkpoints / RUN_FOLDER, asked.outputs)
+
+
+def _request(words: Sequence[str], environ: Mapping[str, str]) -> TableRequest:
+    (path,) = words
+    told = json.loads(Path(path).read_text())
+    folders = Path(environ["WEFT_CHECKPOINT"]), Path(environ["WEFT_OUTPUTS"])
+    file = told["file"]
+    table = Path(file) if told["uploaded"] else table_in(Path(environ["WEFT_DATA_TABLE"]), file)
+    return TableRequest(table, told["config"], *folders)
 
 
 def table_in(data: Path, file: str) -> Path:

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import UsageError, WeftError
+from weft.jobs.workers import exit_code_of, request_of
 
 if TYPE_CHECKING:
     from weft.vision.inference import Prediction
@@ -28,23 +28,22 @@ BATCH = 16  # pictures that a model looks at together
 
 def main(words: Sequence[str]) -> int:
     """Do what a request asks for; 2 if it cannot be understood."""
-    try:
-        kind, path = words
-        request, work = json.loads(Path(path).read_text()), KINDS[kind]
-        data = Path(os.environ["WEFT_DATA_PICTURES"]) if kind != "actions" else Path()
-        outputs = Path(os.environ["WEFT_OUTPUTS"])
-    except (ValueError, OSError, KeyError) as error:
-        print(
-            f"weft: a worker must have one of {', '.join(KINDS)}, a request, data and outputs, got: {error!r}",
-            file=sys.stderr,
-        )
-        return 2
-    try:
-        work(request, data, outputs)
-    except WeftError as error:
-        print(f"weft: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    return 0
+    return exit_code_of(lambda: _work(words))
+
+
+def _work(words: Sequence[str]) -> None:
+    must = f"one of {', '.join(KINDS)}, a request, data and outputs"
+    work, request, data, outputs = request_of(lambda: _request(words), must)
+    work(request, data, outputs)
+
+
+def _request(
+    words: Sequence[str],
+) -> tuple[Callable[[dict[str, Any], Path, Path], None], dict[str, Any], Path, Path]:
+    kind, path = words
+    request, work = json.loads(Path(path).read_text()), KINDS[kind]
+    data = Path(os.environ["WEFT_DATA_PICTURES"]) if kind != "actions" else Path()
+    return work, request, data, Path(os.environ["WEFT_OUTPUTS"])
 
 
 def opened(request: dict[str, Any], data: Path) -> DatasetVersion:

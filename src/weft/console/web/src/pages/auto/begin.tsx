@@ -170,7 +170,7 @@ function MorePart({ look, form, change }: { look: TableLook; form: BeginForm; ch
       <summary>Columns and settings</summary>
       {look.columns.length > 0 && (
         <div className={css.columns} tabIndex={0} role="group" aria-label="Columns of the table">
-          <table className={`${layout.table} ${css.wide}`}>
+          <table className={`${layout.table} ${layout.whole}`}>
             <thead><tr><th>Column</th><th>Kind</th><th>For example</th><th id={`${heads}d`}>Leave out</th><th id={`${heads}f`}>Compare its groups</th></tr></thead>
             <tbody>
               {look.columns.map(({ name, kind, example }) => (

@@ -65,7 +65,7 @@ function GroupsCard({ groups }: { groups: NonNullable<AutoExplanation["groups"]>
   return (
     <Card title="Groups" extra={<span className={layout.note}>a ratio below 0.8 is disparate impact by the four-fifths rule</span>}>
       <div className={layout.scroll} tabIndex={0} role="group" aria-label="Outcomes by group">
-        <table className={`${layout.table} ${css.wide}`}>
+        <table className={`${layout.table} ${layout.whole}`}>
           <thead><tr><th>Column</th><th>Group</th><th className={layout.number}>Rows</th><th className={layout.number}>Rate</th><th className={layout.number}>Ratio</th><th className={layout.number}>Loss</th><th>Judged</th></tr></thead>
           <tbody>
             {groups.map((one) => (
@@ -123,7 +123,7 @@ function ReasonsCard({ rows, output }: { rows: NonNullable<AutoExplanation["rows
   return (
     <Card title="Reasons of single predictions" extra={<span className={layout.note}>the base and all effects add up to the {output}</span>}>
       <div className={layout.scroll} tabIndex={0} role="group" aria-label="Reasons of single predictions">
-        <table className={`${layout.table} ${css.wide}`}>
+        <table className={`${layout.table} ${layout.whole}`}>
           <thead><tr><th className={layout.number}>Row</th><th className={layout.number}>Predicted</th><th className={layout.number}>Base</th><th>Reasons</th></tr></thead>
           <tbody>
             {rows.slice(0, 20).map((one) => (

@@ -114,7 +114,7 @@ function BoardCard({ run, active }: { run: AutoRunDetail; active: boolean }) {
   return (
     <Card title="Leaderboard" extra={<span className={layout.note}>{metricWord(run.metric)}{active ? ", live" : ""}</span>}>
       <div className={layout.scroll} tabIndex={0} role="group" aria-label="Leaderboard">
-        <table className={`${layout.table} ${css.wide}`}>
+        <table className={`${layout.table} ${layout.whole}`}>
           <thead><tr><th>Model</th><th className={layout.number}>Cross-validated</th>{held && <th className={layout.number}>Held out</th>}<th>In the ensemble</th><th className={layout.number}>Seconds</th><th>Parameters</th></tr></thead>
           <tbody>{rows.map((row) => <BoardLine key={row.name} row={row} held={held} />)}</tbody>
         </table>
@@ -142,7 +142,7 @@ function ColumnsCard({ run }: { run: AutoRunDetail }) {
   return (
     <Card title="Columns" extra={<span className={layout.note}>{count(run.columns.length)}, as they were typed</span>}>
       <div className={layout.scroll} tabIndex={0} role="group" aria-label="Columns">
-        <table className={`${layout.table} ${css.wide}`}>
+        <table className={`${layout.table} ${layout.whole}`}>
           <thead><tr><th>Column</th><th>Role</th><th className={layout.number}>Distinct</th><th className={layout.number}>Missing</th><th>Found from</th></tr></thead>
           <tbody>
             {run.columns.map((one) => (

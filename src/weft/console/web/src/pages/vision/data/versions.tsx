@@ -41,7 +41,7 @@ export function VersionsTab({ set }: { set: Dataset }) {
       {versions.length > 0 && (
         <Card title="Versions">
           <div className={layout.scroll} tabIndex={0} role="group" aria-label="Versions of the data set">
-            <table className={`${layout.table} ${css.wide}`}>
+            <table className={`${layout.table} ${layout.whole}`}>
               <thead><tr><th>Version</th><th>Note</th><th>Digest</th><th className={layout.number}>Pictures</th><th className={layout.number}>Objects</th><th>Train, validation, test</th><th>Frozen</th><th>Export</th></tr></thead>
               <tbody>
                 {versions.map((one) => (

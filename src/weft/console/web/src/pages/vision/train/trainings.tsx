@@ -7,8 +7,9 @@ import { useJob, useMayAct, useRefresh } from "../../../api/queries";
 import type { TrainingDetail, TrainingsAnswer } from "../../../api/types";
 import { Button, ButtonLink, tell, tellError, Wrong } from "../../../parts/controls";
 import { Bar, Card, Empty, Facts, layout, Page, Skeleton } from "../../../parts/layout";
+import { MakingJobs } from "../../../parts/made";
 import { ACTIVE, ENDED, StateMark } from "../../../parts/state";
-import { ago, duration, number, percent } from "../../../text/format";
+import { duration, number, percent } from "../../../text/format";
 import { readResults, scoreText, scoreWord, timeLeft } from "../../../vision/results";
 import { ChartTools, MetricCharts } from "../../job/curves";
 import data from "../data/data.module.css";
@@ -27,26 +28,20 @@ export function TrainingsPage() {
       {list.isPending && <Skeleton lines={5} />}
       {list.data && trainings.length === 0 && <Empty title="No trainings" text="Open a data set with labels and press Train; or from the terminal, with a configuration of your own:" commands={[visionCommand("train --data cells")]}><ButtonLink to="/vision">To the data sets</ButtonLink></Empty>}
       {trainings.length > 0 && (
-        <Card title="Trainings">
-          <div className={layout.scroll} tabIndex={0} role="group" aria-label="Trainings of pictures">
-            <table className={`${layout.table} ${data.wide}`}>
-              <thead><tr><th>Training</th><th>State</th><th>Data</th><th>Network</th><th className={layout.number}>Score</th><th>Model</th><th>Begun</th></tr></thead>
-              <tbody>
-                {trainings.map((one) => (
-                  <tr key={one.job.id}>
-                    <td><Link href={`/vision/trainings/${one.job.id}`}>{one.job.name} {one.job.id}</Link></td>
-                    <td><StateMark state={one.job.state} wanted={one.job.wanted} />{ACTIVE.includes(one.job.state) && one.job.progress !== null ? ` ${percent(one.job.progress)}` : ""}</td>
-                    <td>{one.dataset_name}@{one.version}</td>
-                    <td>{one.network} <span className={layout.note}>{one.task}</span></td>
-                    <td className={layout.number}>{one.score === null ? "–" : `${one.score_name} ${number(one.score)}`}</td>
-                    <td>{one.model ? <Link href={`/vision/models/${encodeURIComponent(one.model)}`}>{one.model}</Link> : "–"}</td>
-                    <td>{ago(one.job.created_ms)}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        </Card>
+        <MakingJobs
+          title="Trainings"
+          label="Trainings of pictures"
+          kind="Training"
+          heads={["Data", "Network"]}
+          jobs={trainings.map((one) => ({
+            job: one.job,
+            to: `/vision/trainings/${one.job.id}`,
+            cells: [`${one.dataset_name}@${one.version}`, <>{one.network} <span className={layout.note}>{one.task}</span></>],
+            score: one.score === null ? null : `${one.score_name} ${number(one.score)}`,
+            model: one.model,
+            modelTo: `/vision/models/${encodeURIComponent(one.model ?? "")}`,
+          }))}
+        />
       )}
     </Page>
   );
