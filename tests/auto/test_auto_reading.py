@@ -13,6 +13,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute
+import pyarrow.dataset as ds
 import pytest
 from onnx import TensorProto, helper
 
@@ -203,3 +204,27 @@ def test_columns_of_frames_that_are_not_plain() -> None:
         "c": ["x", ""],
         "e": ["y", "y"],
     }
+
+
+@pytest.mark.parametrize("kind", ["lazy", "dask", "data set", "duckdb"])
+def test_frames_whose_rows_come_when_asked_for_are_read(kind: str) -> None:
+    frame = pd.DataFrame({"n": [1.5, None, 3.0], "t": ["a", "", "b"], "y": [0, 1, 0]})
+    whole = pa.Table.from_pandas(frame)
+    given: Any = {"lazy": lambda: pl.from_pandas(frame).lazy(), "data set": lambda: ds.dataset(whole)}.get(
+        kind
+    )
+    if kind == "duckdb":
+        given = pytest.importorskip("duckdb").from_arrow(whole)
+    elif kind == "dask":
+        pytest.importorskip("dask").config.set(scheduler="synchronous")  # the threads of its pool never end
+        given = pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=2)
+    else:
+        given = given()
+    found, wanted = read_table(given), read_table(whole)
+    assert {name: one.kind for name, one in found.columns.items()} == {
+        "n": "number",
+        "t": "text",
+        "y": "number",
+    }
+    for name in frame:
+        np.testing.assert_array_equal(found.values(name), wanted.values(name))

@@ -117,6 +117,7 @@ def _arrow_table(source: Any) -> Any:
     pa = arrow()
     if isinstance(source, (str, PathLike)):
         return read_file(pa, Path(source))
+    source = _collected(source)
     if isinstance(source, pa.Table):
         return source
     try:
@@ -132,9 +133,20 @@ def _arrow_table(source: Any) -> Any:
             f"each column must hold one kind of values, got: {reason}; convert it first"
         ) from None
     raise DataError(
-        f"a table must be a path, a frame of pandas or polars, an Arrow table or a mapping, got "
+        f"a table must be a path, a frame of pandas, polars, DuckDB or Dask, an Arrow table or a mapping, got "
         f"{type(source).__name__}; pass one of these"
     )
+
+
+def _collected(source: Any) -> Any:
+    """Return a frame whose rows are computed or read when they are asked for as one that has them."""
+    if hasattr(source, "npartitions") and hasattr(source, "compute"):  # Dask
+        return source.compute()
+    if type(source).__name__ == "LazyFrame" and hasattr(source, "collect"):  # polars
+        return source.collect()
+    if type(source).__module__.startswith("pyarrow._dataset"):  # a data set, or a scanner of one
+        return source.to_table()
+    return source
 
 
 def _from_pandas(pa: Any, frame: Any) -> Any:

@@ -107,7 +107,8 @@ def fit(
 ) -> AutoModel:
     """Return the best model of a table that `minutes` can find; see `AutoConfig` for the other settings.
 
-    `source` is a path, a frame of pandas or polars, an Arrow table or a mapping of columns. With `out`, the run is kept
+    `source` is a path, a frame of pandas, polars, DuckDB or Dask, an Arrow table or a mapping of
+    columns. With `out`, the run is kept
     in that folder: called again after a fault, finished trials are read and not run again.
     """
     for name in ("fairness", "drop", "models"):

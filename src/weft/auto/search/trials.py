@@ -27,7 +27,7 @@ from weft.tune.study.study import Study
 Array = np.ndarray[Any, Any]
 
 ALIKE = 1.02  # times the best loss, at most, of trials that are kept where others were judged by fewer folds
-MORE_FOLDS_SHARE = 0.1  # of the time left, in which a trial may be judged by more folds than all others were
+MORE_FOLDS_SHARE = 0.25  # of the time left, in which a trial may be judged by more folds than all others were
 HOPELESS = 1.15  # a first fold so many times worse than that of the best trial ends a trial
 CACHE_BYTES = 1 << 30  # of features that are kept from trial to trial
 FASTEST_RANK = 0.5  # a family gets this share of the time of the family before it in rank
