@@ -119,6 +119,17 @@ def main(words: list[str]) -> None:
     report(seeds)
 
 
+def paired_interval(
+    ours: list[float], theirs: list[float], draws: int = 10_000
+) -> tuple[float, float, float]:
+    """Return the ratio of mean regrets, and its middle 95 % when seeds are drawn anew, both of a seed together."""
+    pairs = np.array([ours, theirs])
+    chosen = np.random.default_rng(0).integers(pairs.shape[1], size=(draws, pairs.shape[1]))
+    above, below = pairs[:, chosen].mean(axis=2)
+    low, high = np.quantile(above / below, [0.025, 0.975])
+    return float(pairs[0].mean() / pairs[1].mean()), float(low), float(high)
+
+
 def report(seeds: list[dict[str, dict[str, Any]]]) -> None:
     """Print medians, and the figures that claims are made of."""
     middle = {
@@ -136,6 +147,12 @@ def report(seeds: list[dict[str, dict[str, Any]]]) -> None:
     if RIVAL in middle:
         ours = middle["weft asha"]["regret"], middle.get("weft hyperband", {}).get("regret")
         figures["curves-asha"] = ours[0] / middle[RIVAL]["regret"]
+        for name in (one for one in middle if one != RIVAL):
+            regrets = [[seed[which]["regret"] for seed in seeds] for which in (name, RIVAL)]
+            ratio, low, high = paired_interval(*regrets)
+            print(
+                f"{name}: mean regret {ratio:.3f} of the rival's, 95 % of {low:.3f} to {high:.3f} by pairs of seeds"
+            )
         if ours[1] is not None:
             figures["curves-hyperband"] = ours[1] / middle[RIVAL]["regret"]
     known = {claim.name for part in claims.parts(["tune"]) for claim in part.claims}
