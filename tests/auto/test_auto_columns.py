@@ -142,6 +142,21 @@ def test_rows_without_a_target_are_left_out() -> None:
         ({"x": [1, 2] * 30, "y": ["a"] * 60}, {"target": "y"}, "must have at least 2 classes, got one: 'a'"),
         ({"x": [1, 2] * 30, "y": [2.5] * 60}, {"target": "y"}, "must vary, got one value"),
         (
+            {"x": [1, 2] * 30, "y": [1] * 60},
+            {"target": "y"},
+            r"at least 2 classes, got one: 1\.0; name another",
+        ),
+        (
+            {"x": [1, 2] * 30, "y": np.arange(60).astype("datetime64[D]")},
+            {"target": "y"},
+            "must be classes or numbers, got dates in 'y'; name another column",
+        ),
+        (
+            {"x": [1, 2] * 30, "t": [5] * 60, "y": [0, 1] * 30},
+            {"target": "y", "time": "t"},
+            "--time must tell later rows from earlier ones, got one value in 't'",
+        ),
+        (
             {"x": [1, 2] * 5, "y": [1, 0] * 5},
             {"target": "y"},
             "must have at least 20 rows with a target, got 10",
@@ -221,3 +236,9 @@ def test_rows_to_predict_must_have_the_columns_of_the_fit() -> None:
     with pytest.raises(DataError, match="column 'a' must hold dates, as in the fit"):
         read_table({"a": ["soon"]}, {"a": "date"})
     assert read_table({"a": ["1.5"]}, {"a": "number"}).values("a").tolist() == [1.5]
+
+
+def test_a_frame_with_two_columns_of_one_name_is_refused() -> None:
+    frame = pd.DataFrame([[1, 2, 3]] * 30, columns=["x", "x", "y"])
+    with pytest.raises(DataError, match="columns must have different names, got 'x' twice; rename one"):
+        read_table(frame, target="y")

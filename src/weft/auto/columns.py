@@ -167,6 +167,10 @@ def find_task(table: RawTable, config: AutoConfig) -> tuple[Task, Array, Array]:
         )
     classes = config.task == "classes" or (config.task == "auto" and _is_class(column, values))
     if not classes and column.kind != "number":
+        if config.task == "auto":
+            raise DataError(
+                f"the target must be classes or numbers, got {column.kind}s in {config.target!r}; name another column"
+            )
         raise DataError(
             f"--task numbers must have a target of numbers, got {column.kind} in {config.target!r}; leave --task out"
         )
@@ -201,8 +205,9 @@ def _class_task(
 ) -> tuple[Task, Array, Array]:
     found, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(found) < 2:
+        only = found.tolist()[0]
         raise DataError(
-            f"the target {target!r} must have at least 2 classes, got one: {found[0]!r}; name another column"
+            f"the target {target!r} must have at least 2 classes, got one: {only!r}; name another column"
         )
     common = counts >= LEAST_OF_CLASS
     if common.sum() < 2:

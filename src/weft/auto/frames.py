@@ -151,6 +151,9 @@ def _collected(source: Any) -> Any:
 
 def _from_pandas(pa: Any, frame: Any) -> Any:
     """Return a frame of pandas; columns of objects of several kinds become text."""
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"columns must have different names, got {twice[0]!r} twice; rename one")
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError):

@@ -94,7 +94,13 @@ def _times(table: RawTable, name: str) -> Array:
         raise DataError(
             f"--time must be a column of dates or numbers, got text in {name!r}; write dates as 2024-12-31"
         )
-    return table.values(name)
+    times: Array = table.values(name)
+    known = times[~np.isnan(times)]
+    if len(known) and (known == known[0]).all():
+        raise DataError(
+            f"--time must tell later rows from earlier ones, got one value in {name!r}; leave it out"
+        )
+    return times
 
 
 def _drift(
