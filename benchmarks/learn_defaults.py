@@ -3,9 +3,9 @@
     python benchmarks/learn_defaults.py                             every table
     python benchmarks/learn_defaults.py --tasks cancer,diabetes     some of them
 
-Everyone runs in this process, in turns; the best of --repeats counts. Defaults differ: ours are scikit-learn's (100
-trees of depth 3), XGBoost has depth 6, LightGBM 31 leaves. So the quality on other rows is printed beside the time, of
-the small tables as a mean over five parts.
+Everyone runs in this process, in turns; the best of --repeats counts. Defaults differ: XGBoost has depth 6 and a rate
+of 0.3, LightGBM and we 31 leaves and a rate of 0.1. So the quality on other rows is printed beside the time, of the
+small tables as a mean over five parts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,17 @@ import numpy as np  # noqa: E402
 from benchmarks import claims  # noqa: E402
 from benchmarks.learn_shapes import pixel_table  # noqa: E402
 from benchmarks.learn_shapes_trees import mixed_table  # noqa: E402
-from sklearn.datasets import load_breast_cancer, load_diabetes  # noqa: E402
+from sklearn.datasets import (  # noqa: E402
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    load_iris,
+    load_wine,
+    make_classification,
+    make_friedman1,
+    make_gaussian_quantiles,
+    make_hastie_10_2,
+)
 from sklearn.metrics import log_loss, root_mean_squared_error  # noqa: E402
 from sklearn.model_selection import KFold  # noqa: E402
 
@@ -120,12 +130,59 @@ def diabetes() -> DefaultsTask:
     return DefaultsTask("diabetes", X, y, classes=False, parts=5, all_parts=True)
 
 
+def bundled(name: str, load: Callable[..., Any]) -> DefaultsTask:
+    X, y = load(return_X_y=True)
+    return DefaultsTask(name, X, y, classes=True, parts=5, all_parts=True)
+
+
+def made_classes(name: str, rows: int, classes: int) -> DefaultsTask:
+    X, y = make_classification(
+        rows, 30, n_informative=15, n_classes=classes, n_clusters_per_class=2, random_state=0
+    )
+    return DefaultsTask(name, X, y, classes=True, parts=5, all_parts=rows <= 2_000)
+
+
+def friedman() -> DefaultsTask:
+    return DefaultsTask("friedman", *make_friedman1(5_000, 10, noise=1.0, random_state=0), classes=False)
+
+
+def quantiles() -> DefaultsTask:
+    """Classes that are shells around each other."""
+    X, y = make_gaussian_quantiles(n_samples=20_000, n_features=10, n_classes=4, random_state=0)
+    return DefaultsTask("shells", X, y, classes=True)
+
+
+def hastie() -> DefaultsTask:
+    X, y = make_hastie_10_2(12_000, random_state=0)
+    return DefaultsTask("hastie", X, (y > 0).astype(int), classes=True)
+
+
+def long_numbers() -> DefaultsTask:
+    return DefaultsTask("long-numbers", *mixed_table(300_000, 20), classes=False)
+
+
+def rare() -> DefaultsTask:
+    """One row of fifty is of the other class."""
+    X, y = mixed_table(60_000)
+    return DefaultsTask("rare", X, (y > np.quantile(y, 0.98)).astype(int), classes=True)
+
+
 TASKS: dict[str, Callable[[], DefaultsTask]] = {
     "tabular": tabular,
     "numbers": numbers,
     "pixels": pixels,
     "cancer": cancer,
     "diabetes": diabetes,
+    "iris": lambda: bundled("iris", load_iris),
+    "wine": lambda: bundled("wine", load_wine),
+    "digits": lambda: bundled("digits", load_digits),
+    "classes-3": lambda: made_classes("classes-3", 1_000, 3),
+    "classes-10": lambda: made_classes("classes-10", 20_000, 10),
+    "friedman": friedman,
+    "shells": quantiles,
+    "hastie": hastie,
+    "long-numbers": long_numbers,
+    "rare": rare,
 }
 
 

@@ -59,9 +59,11 @@ def sparse_boosting() -> ShapeTask:
     # LightGBM's lead in quality is its 20 rows a leaf: with one row, as here and in XGBoost by default, it has none.
     runners: dict[str, Callable[[], Any]] = {
         "weft": lambda: GradientBoostingClassifier(
-            max_depth=6, min_samples_leaf=20, n_jobs=1, random_state=0
+            max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0
         ),
-        "weft, one row a leaf": lambda: GradientBoostingClassifier(max_depth=6, n_jobs=1, random_state=0),
+        "weft, one row a leaf": lambda: GradientBoostingClassifier(
+            max_depth=6, min_samples_leaf=1, max_leaf_nodes=None, n_jobs=1, random_state=0
+        ),
     } | rivals("Classifier", depth=6)
     return ShapeTask("sparse-boosting", 1, X, y, 50_000, area, "AUC", runners)
 
@@ -74,7 +76,7 @@ def sparse_counts() -> ShapeTask:
     scores = X @ (random.standard_normal(1_000) * (random.random(1_000) < 0.1))
     y = (scores - 2 * scores.std() + random.logistic(size=40_000) > 0).astype(np.int64)
     runners: dict[str, Callable[[], Any]] = {
-        "weft": lambda: GradientBoostingClassifier(max_depth=6, min_samples_leaf=20, n_jobs=1, random_state=0)
+        "weft": lambda: GradientBoostingClassifier(max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0)
     } | rivals("Classifier", depth=6)
     return ShapeTask("sparse-counts", 1, X, y, 32_000, area, "AUC", runners)
 
@@ -94,9 +96,11 @@ def many_categories() -> ShapeTask:
     places = [0, 1, 2, 3, 4]
     runners: dict[str, Callable[[], Any]] = {
         "weft": lambda: GradientBoostingClassifier(
-            max_depth=6, categorical_features=places, n_jobs=1, random_state=0
+            max_depth=6, max_leaf_nodes=None, categorical_features=places, n_jobs=1, random_state=0
         ),
-        "weft, as numbers": lambda: GradientBoostingClassifier(max_depth=6, n_jobs=1, random_state=0),
+        "weft, as numbers": lambda: GradientBoostingClassifier(
+            max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0
+        ),
     }
     if find_spec("lightgbm"):
         runners["LightGBM"] = lambda: Framed(lightgbm("Classifier", 6), places)
@@ -111,7 +115,7 @@ def regression() -> ShapeTask:
     y = X[:, 0] * X[:, 1] + np.sin(2 * X[:, 2]) + X[:, 3] * (X[:, 4] > 0) + 0.3 * X[:, 5:12].sum(axis=1)
     y = (y + 0.5 * random.standard_normal(len(y))).astype(np.float32)
     runners: dict[str, Callable[[], Any]] = {
-        "weft": lambda: GradientBoostingRegressor(max_depth=6, n_jobs=1, random_state=0)
+        "weft": lambda: GradientBoostingRegressor(max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0)
     } | rivals("Regressor", depth=6)
     return ShapeTask("regression", 2, X, y, 300_000, root_error, "RMSE", runners)
 
@@ -199,7 +203,7 @@ def ours_and_theirs(kind: str, **options: Any) -> dict[str, Callable[[], Any]]:
         return theirs.set_params(**options, **more)
 
     runners: dict[str, Callable[[], Any]] = {
-        "weft": lambda: make(max_depth=6, n_jobs=1, random_state=0, **options)
+        "weft": lambda: make(max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0, **options)
     }
     for name, rival in rivals(kind, depth=6).items():
         runners[name] = lambda rival=rival: with_options(rival())  # type: ignore[misc]

@@ -74,7 +74,12 @@ def tree_task(depth: int, rows: int, threads: int, slow: bool) -> TreeTask:
 
 def boosting_task(rows: int, threads: int) -> TreeTask:
     runners = [
-        Runner("weft", lambda: GradientBoostingClassifier(max_depth=6, n_jobs=threads, random_state=0)),
+        Runner(
+            "weft",
+            lambda: GradientBoostingClassifier(
+                max_depth=6, max_leaf_nodes=None, n_jobs=threads, random_state=0
+            ),
+        ),
         Runner("scikit-learn HistGB", hist_boosting),
     ]
     if find_spec("snapml"):

@@ -319,6 +319,8 @@ class _SnapBoosting(SnapTrees):
             n_estimators=self.num_round,
             learning_rate=self.learning_rate,
             subsample=self.subsample,
+            min_samples_leaf=1,
+            max_leaf_nodes=None,
             max_features=None if self.colsample_bytree == 1.0 else float(self.colsample_bytree),
             l2_regularization=self.lambda_l2,
             max_bins=bins_of(self.hist_nbins),

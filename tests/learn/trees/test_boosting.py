@@ -23,9 +23,7 @@ Array = np.ndarray[Any, Any]
 def test_classes_no_worse_than_scikit_learns(count: int) -> None:
     X, y = classes(3000, 6, count)
     ours = GradientBoostingClassifier(n_estimators=30).fit(X[:2000], y[:2000])
-    theirs = sk.HistGradientBoostingClassifier(
-        max_iter=30, max_depth=3, min_samples_leaf=1, early_stopping=False
-    )
+    theirs = sk.HistGradientBoostingClassifier(max_iter=30, early_stopping=False)
     theirs.fit(X[:2000], y[:2000])
     mine, other = (log_loss(y[2000:], model.predict_proba(X[2000:])) for model in (ours, theirs))
     assert mine < other * 1.01
@@ -37,8 +35,8 @@ def test_classes_no_worse_than_scikit_learns(count: int) -> None:
 @pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "huber", "quantile"])
 def test_numbers_no_worse_than_scikit_learns(loss: str) -> None:
     X, y = numbers(3000, 5)
-    settings: dict[str, Any] = {"loss": loss, "n_estimators": 40, "alpha": 0.8}
-    ours = GradientBoostingRegressor(**settings).fit(X[:2000], y[:2000])
+    settings: dict[str, Any] = {"loss": loss, "n_estimators": 40, "alpha": 0.8, "max_depth": 3}
+    ours = GradientBoostingRegressor(min_samples_leaf=1, **settings).fit(X[:2000], y[:2000])
     theirs = sk.GradientBoostingRegressor(**settings).fit(X[:2000], y[:2000])
     alpha = {"quantile": 0.8}.get(loss, 0.5)
     mine, other = (mean_pinball_loss(y[2000:], m.predict(X[2000:]), alpha=alpha) for m in (ours, theirs))
@@ -50,7 +48,9 @@ def test_the_first_tree_of_squares_is_a_regression_tree() -> None:
     from tests.learn.trees.walks import same_splits
 
     X, y = numbers(250, 4)
-    ours = GradientBoostingRegressor(n_estimators=1, learning_rate=1.0).fit(X, y)
+    ours = GradientBoostingRegressor(n_estimators=1, learning_rate=1.0, max_depth=3, min_samples_leaf=1).fit(
+        X, y
+    )
     exact = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y)
     np.testing.assert_allclose(ours.predict(X), exact.predict(X), rtol=1e-6)
     as_tree = ours.estimators_[0, 0]
@@ -89,8 +89,17 @@ def test_it_stops_early_where_it_gains_nothing() -> None:
     assert stopped.n_estimators_ == 4
 
 
+def test_classes_are_grown_side_by_side_all_the_same() -> None:
+    X, y = classes(600, 6, 4)
+    one, two = (
+        GradientBoostingClassifier(n_estimators=4, n_jobs=jobs, random_state=0, max_features=4).fit(X, y)
+        for jobs in (1, 2)
+    )
+    np.testing.assert_array_equal(one.decision_function(X), two.decision_function(X))
+
+
 @pytest.mark.parametrize(
-    "settings", [{}, {"subsample": 0.5, "max_features": 3}, {"min_samples_leaf": 20}], ids=str
+    "settings", [{}, {"subsample": 0.5, "max_features": 3}, {"min_samples_leaf": 1}], ids=str
 )
 def test_threads_and_pickling_change_nothing(settings: dict[str, Any]) -> None:
     X, y = classes(2000, 12, 2)
@@ -102,7 +111,7 @@ def test_threads_and_pickling_change_nothing(settings: dict[str, Any]) -> None:
     again = pickle.loads(pickle.dumps(one))
     np.testing.assert_array_equal(one.predict_proba(X), again.predict_proba(X))
     smallest = min(tree.rows.min() for each in one.trees_ for tree in each)
-    assert smallest >= settings.get("min_samples_leaf", 1)
+    assert smallest >= settings.get("min_samples_leaf", 20)
 
 
 def test_leaves_can_be_few() -> None:
@@ -114,8 +123,8 @@ def test_leaves_can_be_few() -> None:
 def test_weights_are_as_good_as_repeating() -> None:
     X, y = classes(200, 4, 2)
     counts = np.random.default_rng(0).integers(0, 4, len(y))
-    weighted = GradientBoostingClassifier(n_estimators=5).fit(X, y, counts)
-    repeated = GradientBoostingClassifier(n_estimators=5).fit(
+    weighted = GradientBoostingClassifier(n_estimators=5, min_samples_leaf=1).fit(X, y, counts)
+    repeated = GradientBoostingClassifier(n_estimators=5, min_samples_leaf=1).fit(
         np.repeat(X, counts, axis=0), np.repeat(y, counts)
     )
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-3)
@@ -125,9 +134,7 @@ def test_missing_values_and_sparse_tables() -> None:
     X, y = classes(1500, 4, 2)
     X[np.random.default_rng(0).random(X.shape) < 0.3] = np.nan
     model = GradientBoostingClassifier(n_estimators=20).fit(X, y)
-    theirs = sk.HistGradientBoostingClassifier(
-        max_iter=20, max_depth=3, min_samples_leaf=1, early_stopping=False
-    ).fit(X, y)
+    theirs = sk.HistGradientBoostingClassifier(max_iter=20, early_stopping=False).fit(X, y)
     assert abs(log_loss(y, model.predict_proba(X)) - log_loss(y, theirs.predict_proba(X))) < 0.01
     full = np.nan_to_num(X)
     dense, thin = (

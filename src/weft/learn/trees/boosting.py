@@ -37,8 +37,9 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
 
     Parameters and attributes are those of scikit-learn's GradientBoostingClassifier, with some of its histogram twin:
     `max_bins`, `l2_regularization`, `categorical_features` ("from_dtype": a frame's categorical columns; names, places
-    or a mask), `monotonic_cst` and `interaction_cst`. Missing values are allowed. Trees are judged by first and second
-    derivatives; `criterion` has no effect. Columns of more than 255 categories become ordered target statistics.
+    or a mask), `monotonic_cst` and `interaction_cst`, and its defaults: up to 31 leaves of at least 20 rows. Missing
+    values are allowed. Trees are judged by first and second derivatives; `criterion` has no effect. Columns of more
+    than 255 categories become ordered target statistics.
     """
 
     def __init__(
@@ -50,15 +51,15 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
         subsample: float = 1.0,
         criterion: str = "deprecated",
         min_samples_split: float = 2,
-        min_samples_leaf: float = 1,
+        min_samples_leaf: float = 20,
         min_weight_fraction_leaf: float = 0.0,
-        max_depth: int | None = 3,
+        max_depth: int | None = None,
         min_impurity_decrease: float = 0.0,
         init: Any = None,
         random_state: Any = None,
         max_features: Any = None,
         verbose: int = 0,
-        max_leaf_nodes: int | None = None,
+        max_leaf_nodes: int | None = 31,
         warm_start: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int | None = None,
@@ -170,9 +171,9 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: igno
         subsample: float = 1.0,
         criterion: str = "deprecated",
         min_samples_split: float = 2,
-        min_samples_leaf: float = 1,
+        min_samples_leaf: float = 20,
         min_weight_fraction_leaf: float = 0.0,
-        max_depth: int | None = 3,
+        max_depth: int | None = None,
         min_impurity_decrease: float = 0.0,
         init: Any = None,
         random_state: Any = None,
@@ -180,7 +181,7 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: igno
         alpha: float = 0.9,
         power: float = 1.5,
         verbose: int = 0,
-        max_leaf_nodes: int | None = None,
+        max_leaf_nodes: int | None = 31,
         warm_start: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int | None = None,

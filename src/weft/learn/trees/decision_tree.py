@@ -25,7 +25,7 @@ from weft.learn.tables.source import is_source
 from weft.learn.threads import ThreadTeam, thread_count, thread_team
 from weft.learn.trees.growth.binning import MOST, Codes, code_table, find_bins, in_file
 from weft.learn.trees.growth.fitting import Target, TreeSettings, fit_tree
-from weft.learn.trees.growth.method import METHODS, TreeTask, choose_method
+from weft.learn.trees.method import METHODS, TreeTask, choose_method
 from weft.learn.workers.group import current_workers, distinct_over_workers, shared_seed, sum_over_workers
 from weft.learn.workers.joint_fit import joint_fit, refuse_workers, solving
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import expit, log_softmax, logit, softmax
 
-from weft.learn.trees.kernels.boosting import logistic_derivatives, squared_derivatives
+from weft.learn.trees.kernels.boosting import class_derivatives, logistic_derivatives, squared_derivatives
 
 Array = np.ndarray[Any, Any]
 
@@ -103,10 +103,9 @@ class MultinomialDeviance:
         return centred
 
     def derivatives(self, raw: Array, y: Array, weights: Array) -> tuple[Array, Array, float | None]:
-        p = softmax(raw, axis=1)
-        first = p.copy()
-        first[np.arange(len(y)), y] -= 1
-        return first * weights[:, None], p * (1 - p) * weights[:, None], None
+        first, second = np.empty(raw.shape, order="F"), np.empty(raw.shape, order="F")
+        total = class_derivatives(np.asfortranarray(raw), y, weights, first, second)
+        return first, second, total / float(weights.sum())
 
     def value(self, raw: Array, y: Array, weights: Array) -> float:
         return float(np.average(-log_softmax(raw, axis=1)[np.arange(len(y)), y], weights=weights))

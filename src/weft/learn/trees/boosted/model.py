@@ -40,7 +40,6 @@ from weft.learn.trees.boosted.statistics import (
 from weft.learn.trees.decision_tree import count_features
 from weft.learn.trees.growth.binning import MOST, Codes, code_table, find_bins
 from weft.learn.trees.growth.categories import Categories, check_codes, find_categories
-from weft.learn.trees.growth.growing import NEAR
 from weft.learn.trees.growth.grown import Grown
 from weft.learn.trees.growth.rules import Constraints
 from weft.learn.trees.growth.stored import StoredCodes, code_sparse_table, is_sparse_enough
@@ -204,8 +203,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         if plain and is_sparse_enough(X) and not self._categories.columns and current_workers() is None:
             return code_sparse_table(X, self.max_bins)
         bins = find_bins(X, self.max_bins, random, self._categories.mask(X.shape[1]))
-        small = X.shape[0] <= NEAR and plain and not bins.categorical.any() and current_workers() is None
-        return code_table(X, bins, team, grouped=not small, room=room)
+        return code_table(X, bins, team, grouped=True, room=room)
 
     def _start(self, y: Array, weights: Array) -> Array:
         """Return the best constant; with several workers, from the sums over the rows of all."""

@@ -10,8 +10,8 @@ import numpy as np
 from weft.learn.threads import ThreadTeam
 from weft.learn.trees.boosted.losses import MANY, BoostingLoss
 from weft.learn.trees.growth.binning import Codes
-from weft.learn.trees.growth.growing import Space, grow
-from weft.learn.trees.growth.grown import Grown, best_first
+from weft.learn.trees.growth.growing import grow
+from weft.learn.trees.growth.grown import Grown
 from weft.learn.trees.growth.packing import (
     TOGETHER,
     Extent,
@@ -20,6 +20,7 @@ from weft.learn.trees.growth.packing import (
     pair_packing,
 )
 from weft.learn.trees.growth.rules import Constraints, SplitRules
+from weft.learn.trees.growth.space import Space, Spaces
 from weft.learn.trees.growth.stored import StoredCodes
 from weft.learn.trees.kernels.boosting import (
     add_values,
@@ -59,7 +60,7 @@ class Rows:
     y: Array
     weights: Array
     raw: Array  # (rows, outputs)
-    space: Space = field(default_factory=Space)
+    spaces: Spaces = field(default_factory=Spaces)
     even: bool = field(init=False)  # all weights, of all workers, are 1
     heaviest: float = field(init=False)  # the largest weight of all workers
 
@@ -86,12 +87,14 @@ def boosting_round(
     first, second, before = loss.derivatives(rows.raw, rows.y, rows.weights)
     if before is None:
         before = loss.value(rows.raw, rows.y, rows.weights)
-    trees = []
-    for output in range(loss.outputs):
+    others = current_workers()
+
+    def grown_for(output: int, team: ThreadTeam) -> tuple[Grown, Array]:
         g, h = np.ascontiguousarray(first[:, output]), np.ascontiguousarray(second[:, output])
-        order = rows.space.like("chosen", chosen)
+        space = rows.spaces.of_this_thread()
+        order = space.like("chosen", chosen)
         order[:] = chosen
-        packing, words = _words(rows, g, h, order, loss, settings)
+        packing, words = _words(rows, g, h, order, loss, settings, space)
         rules = SplitRules(
             packing,
             PAIR,
@@ -101,20 +104,27 @@ def boosting_round(
             min_gain=max(settings.min_gain, 1e-12),
             l2=settings.l2,
             max_features=settings.max_features,
+            max_leaves=settings.max_leaves,
             constraints=settings.constraints,
         )
-        others = current_workers()
         merge = None if others is None else others.add
-        grown = grow(rows.codes, order, words, rules, team, seed=seed + output, merge=merge, space=rows.space)
-        if settings.max_leaves:
-            grown = best_first(grown, settings.max_leaves)
-        values = _steps(grown, rows, g, h, words, packing, loss, settings, output)
-        trees.append((grown, values))
-    return trees, before
+        grown = grow(rows.codes, order, words, rules, team, seed=seed + output, merge=merge, space=space)
+        return grown, _steps(grown, rows, g, h, words, packing, loss, settings, output)
+
+    if team.size > 1 and loss.outputs > 1 and others is None:  # a thread for each class
+        alone = team.alone()
+        return list(team.map(lambda output: grown_for(output, alone), range(loss.outputs))), before
+    return [grown_for(output, team) for output in range(loss.outputs)], before
 
 
 def _words(
-    rows: Rows, g: Array, h: Array, order: Array, loss: BoostingLoss, settings: RoundSettings
+    rows: Rows,
+    g: Array,
+    h: Array,
+    order: Array,
+    loss: BoostingLoss,
+    settings: RoundSettings,
+    space: Space,
 ) -> tuple[Packing, Array]:
     """Derivatives of the chosen rows as words; second ones that only count rows leave more room to the first."""
     count = settings.min_rows > 1
@@ -126,7 +136,7 @@ def _words(
         )  # more than half the digits may round
         packing = pair_packing(extent, count_rows=count, ones=True)
         n, a, _ = packing.fields
-        words = rows.space.like("packed", np.empty((1, len(order)), np.int64))
+        words = space.like("packed", np.empty((1, len(order)), np.int64))
         pack_derivatives(order, g, h, 1 / a.scale, 1 / n.scale, a.shift, words[0])
         return packing, words
     heaviest = rows.heaviest
@@ -135,7 +145,7 @@ def _words(
     extent = Extent(int(many), 0.0, max(curved, 1e-300), False, max(steep, 1e-300))
     packing = derivative_packing(extent, count_rows=count)
     n, a, _ = packing.fields
-    words = rows.space.like("packed", np.empty((packing.words, len(order)), np.int64))
+    words = space.like("packed", np.empty((packing.words, len(order)), np.int64))
     if packing.words > 1:
         words[-1] = 1
     if n.word == a.word:

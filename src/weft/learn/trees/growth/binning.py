@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -142,6 +143,17 @@ class Codes:
     @property
     def grouped(self) -> bool:
         return self.values.ndim == 3
+
+    @cached_property
+    def begins(self) -> Array:
+        """Where the bins of each grouped column begin, and the last ones end, if those of all lie close together.
+
+        A column with missing values has all 256.
+        """
+        assert self.apart is not None, "columns are looked through one by one"
+        used = np.isfinite(self.bins.cuts).sum(axis=1) + 1
+        used[self.apart.max(axis=1, initial=0) == MISSING] = 256
+        return np.concatenate([[0], np.cumsum(used)])
 
     @property
     def groups(self) -> Array:

@@ -1,8 +1,10 @@
-"""Grows one tree: level by level while nodes are large, then depth first where their rows fit the cache."""
+"""Grows one tree: in one call where that will do, else by levels, or best leaf first, with threads and workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,13 @@ from weft.learn.threads import ThreadTeam
 from weft.learn.trees.growth.binning import Codes
 from weft.learn.trees.growth.deep import deep, is_deep_worth_it
 from weft.learn.trees.growth.growing_stored import StoredGrowth
-from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
+from weft.learn.trees.growth.grown import Grown, best_first, depth_first, renumbered
 from weft.learn.trees.growth.levels import Family, LevelNode, LevelPlan, in_batches, in_parts, plan_level
 from weft.learn.trees.growth.limited import Limited
 from weft.learn.trees.growth.rules import SplitRules
+from weft.learn.trees.growth.space import BUDGET_BYTES, Space
 from weft.learn.trees.growth.stored import StoredCodes
+from weft.learn.trees.growth.whole import can_grow_whole, grow_whole
 from weft.learn.trees.kernels.constrained import search_constrained
 from weft.learn.trees.kernels.depth import (
     BIN,
@@ -42,34 +46,7 @@ from weft.learn.trees.kernels.level import (
 
 Array = np.ndarray[Any, Any]
 
-BUDGET_BYTES = 1 << 29  # of histograms that are kept from one level to the next
 NEAR = 2048  # rows whose codes fit the cache: below, a node is finished depth first
-
-
-class Space:
-    """Memory that one tree after the other is grown in: to get it anew costs as much as some of the work."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[str, Array] = {}
-
-    def like(self, name: str, array: Array) -> Array:
-        """An array of the same shape and type, with anything in it."""
-        kept = self._arrays.get(name)
-        if kept is None or kept.shape != array.shape or kept.dtype != array.dtype:
-            kept = self._arrays[name] = np.empty_like(array)
-        return kept
-
-    def pool(self, slots: int, shape: tuple[int, ...]) -> Array:
-        """At least so many slots for histograms; those that were there keep what they hold."""
-        kept = self._arrays.get("pool")
-        if kept is None or kept.shape[1:] != shape:
-            kept = np.empty((slots, *shape), np.int64)
-        elif len(kept) < slots:
-            more = np.empty((max(slots, 2 * len(kept)), *shape), np.int64)
-            more[: len(kept)] = kept
-            kept = more
-        self._arrays["pool"] = kept
-        return kept
 
 
 def grow(
@@ -88,16 +65,33 @@ def grow(
     `merge` adds up arrays of whole numbers over workers, in place; then every node is grown by level. `space` is kept
     by who grows tree after tree.
     """
+    space = space or Space()
     if isinstance(codes, StoredCodes):
         return StoredGrowth(codes, order, words, rules, seed).run()
     if not codes.grouped:
         nodes, gains = deep(codes.values, codes.columns, order, words, 0, np.uint64(seed), rules)
-        return Grown(nodes, gains, order, {})
-    return _Growth(codes, order, words, rules, team, seed, merge, space or Space()).run()
+        grown = Grown(nodes, gains, order, {})
+        return best_first(grown, rules.max_leaves) if rules.max_leaves else grown
+    if merge is None and can_grow_whole(codes, words, rules, team):
+        return grow_whole(codes, order, words, rules, seed, space)
+    return _Growth(codes, order, words, rules, team, seed, merge, space).run()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The best cut of a node: (bin, next bin, missing go left), which codes go left, and the sums of their rows."""
+
+    node: int
+    slot: int  # of the node's histogram; -1 where it is not kept
+    feature: int
+    cut: Array
+    gain: float
+    sides: Array
+    left: Array
 
 
 class _Growth:
-    """The state of one tree that is grown by level."""
+    """The state of one tree that is grown by level, or best leaf first."""
 
     def __init__(
         self,
@@ -122,7 +116,7 @@ class _Growth:
         self.budget = BUDGET_BYTES if codes.window is None or not codes.room else codes.room // 2
         # Cuts of categories, and of workers' rows together, are made by level only.
         self.limited = Limited(rules.constraints, codes.columns)
-        by_level = merge or codes.bins.categorical.any() or rules.constraints.any
+        by_level = merge or codes.bins.categorical.any() or rules.constraints.any or rules.max_leaves
         self.near = (
             0 if by_level or not is_deep_worth_it(len(self.groups), codes.columns, words, rules) else NEAR
         )
@@ -143,6 +137,9 @@ class _Growth:
             self.merge(rows)
         families = [Family((self._member(0, len(self.order), int(rows[0]), 0, total),))]
         whole = len(self.order) == self.codes.rows  # rows come in order, each once
+        if self.rules.max_leaves:
+            self._best_first(families[0], whole)
+            return self._finished()
         while families := [one for one in families if any(member.open for member in one.members)]:
             most = self.budget // self.pool[:0].itemsize // (len(self.groups) * len(total) * 2048)
             parts = in_parts(families, most)
@@ -171,19 +168,37 @@ class _Growth:
 
     def _level(self, families: list[Family], whole: bool) -> list[Family]:
         """Split the open nodes of these families; returns their children."""
-        plan = plan_level(families)
+        return self._carried_out(self._candidates(plan_level(families), whole))
+
+    def _best_first(self, family: Family, whole: bool) -> None:
+        """Split the node whose cut gains most, again and again, until there are leaves enough."""
+        most = max(1, self.budget // self.pool[:0].itemsize // self.pool[0].size)
+        waiting: list[tuple[float, int, Candidate]] = []
+        kept: set[int] = set()
+        for leaves in range(1, self.rules.max_leaves):
+            if any(member.open for member in family.members):
+                for found in self._candidates(plan_level([family], kept), whole and leaves == 1):
+                    one = found if len(kept) < most else replace(found, slot=-1)
+                    kept |= {one.slot} - {-1}
+                    heappush(waiting, (-one.gain, one.node, one))
+            if not waiting:
+                return
+            chosen = heappop(waiting)[-1]
+            kept.discard(chosen.slot)
+            (family,) = self._carried_out([chosen])
+
+    def _candidates(self, plan: LevelPlan, whole: bool) -> list[Candidate]:
+        """Return the best cuts of the nodes of a plan that are worth it."""
         self.pool = self.space.pool(plan.size, self.pool.shape[1:])
         gains, cuts = self._search(plan, whole)
         features = self._chosen(plan.nodes, gains) if self.drawn else gains.argmax(axis=1)
         best = gains[np.arange(len(features)), features]
         self.limited.note(plan.nodes, features)
-        splits = [
-            (node, slot, int(feature), cuts[place, feature], float(best[place]))
+        return [
+            self._candidate(node, slot, int(feature), cuts[place, feature], float(best[place]))
             for place, (node, slot, feature) in enumerate(zip(plan.nodes, plan.slots, features, strict=True))
             if best[place] > -np.inf and best[place] >= self.rules.min_gain
         ]
-        borders = list(self.team.map(self._split, [self._noted(*split) for split in splits]))
-        return self._children(splits, borders)
 
     def _search(self, plan: LevelPlan, whole: bool) -> tuple[Array, Array]:
         """Gains (nodes, features) and cuts (nodes, features, 3) of all nodes of the level."""
@@ -293,33 +308,36 @@ class _Growth:
             chosen[place] = names[np.argmax(found > -np.inf) if can else np.argmax(first)]
         return chosen
 
-    def _noted(self, node: int, slot: int, feature: int, cut: Array, gain: float) -> tuple[int, Array]:
-        """Write the cut into its node; which codes go left."""
-        record = self.nodes[node]
-        record[FEATURE], record[BIN], record[NEXT], record[TO_LEFT] = feature, *map(int, cut)
-        self.gains[node] = gain
-        sides = np.zeros(256, bool)
+    def _candidate(self, node: int, slot: int, feature: int, cut: Array, gain: float) -> Candidate:
+        """Return a cut with what its node's histogram tells of it: which codes go left, and their sums."""
+        hist, sides = self._histogram(slot, feature), np.zeros(256, bool)
         if self.codes.bins.categorical[feature]:
-            hist = self._histogram(slot, feature)
             category_sides(hist, int(cut[0]), self.fields, self.scales, self.limits, sides)
-            self.sides[node] = sides
         else:
             sides[: int(cut[0]) + 1] = True
         sides[255] = cut[2] == 1
-        return node, sides
+        return Candidate(node, slot, feature, cut, gain, sides, hist[:, sides].sum(axis=1))
 
     def _histogram(self, slot: int, feature: int) -> Array:
         hist: Array = self.pool[slot, feature // 8][:, (feature % 8) * 256 : (feature % 8 + 1) * 256]
         return hist
 
-    def _split(self, noted: tuple[int, Array]) -> tuple[int, Array]:
+    def _carried_out(self, cuts: list[Candidate]) -> list[Family]:
+        """Write cuts into their nodes, and part their rows; returns the children."""
+        for one in cuts:
+            record = self.nodes[one.node]
+            record[FEATURE], record[BIN], record[NEXT], record[TO_LEFT] = one.feature, *map(int, one.cut)
+            self.gains[one.node] = one.gain
+            if self.codes.bins.categorical[one.feature]:
+                self.sides[one.node] = one.sides
+        return self._children(cuts, list(self.team.map(self._split, cuts)))
+
+    def _split(self, one: Candidate) -> int:
         """Move the rows of a node to either side, and return the border between them."""
-        node, sides = noted
-        record = self.nodes[node]
-        feature = record[FEATURE]
+        record = self.nodes[one.node]
         middle = split_rows(
-            self.codes.column(feature),
-            sides.view(np.uint8),
+            self.codes.column(one.feature),
+            one.sides.view(np.uint8),
             self.order,
             self.words,
             record[START],
@@ -327,32 +345,29 @@ class _Growth:
             self.spare,
             self.spare_words,
         )
-        self.codes.let_go(feature // 8)
-        return middle, sides
+        self.codes.let_go(one.feature // 8)
+        return middle
 
-    def _children(self, splits: list[Any], borders: list[tuple[int, Array]]) -> list[Family]:
+    def _children(self, cuts: list[Candidate], borders: list[int]) -> list[Family]:
         rows = np.array(
             [
-                (middle - self.nodes[node][START], self.nodes[node][STOP] - middle)
-                for (node, *_), (middle, _) in zip(splits, borders, strict=True)
+                (middle - self.nodes[one.node][START], self.nodes[one.node][STOP] - middle)
+                for one, middle in zip(cuts, borders, strict=True)
             ]
         ).reshape(-1, 2)
         if self.merge:
             self.merge(rows)
         families = []
-        for (node, slot, feature, _, _), (middle, sides), (few, rest) in zip(
-            splits, borders, rows.tolist(), strict=True
-        ):
-            record = self.nodes[node]
-            left = self._histogram(slot, feature)[:, sides].sum(axis=1)
+        for one, middle, (few, rest) in zip(cuts, borders, rows.tolist(), strict=True):
+            record = self.nodes[one.node]
             depth = record[DEPTH] + 1
             if self.drawn:
-                self.places += map(np.uint64, places_below(self.places[node]))
-            first = self._member(record[START], middle, few, depth, left)
-            second = self._member(middle, record[STOP], rest, depth, self.totals[node] - left)
+                self.places += map(np.uint64, places_below(self.places[one.node]))
+            first = self._member(record[START], middle, few, depth, one.left)
+            second = self._member(middle, record[STOP], rest, depth, self.totals[one.node] - one.left)
             record[LEFT], record[RIGHT] = first.node, second.node
-            self.limited.passed_on(node, feature)
-            families.append(Family((first, second), slot))
+            self.limited.passed_on(one.node, one.feature)
+            families.append(Family((first, second), one.slot))
         return families
 
     def _finished(self) -> Grown:

@@ -1,14 +1,16 @@
-"""Grows a tree from the stored values of a sparse table, depth first: few histograms are kept at a time."""
+"""Grows a tree from the stored values of a sparse table, depth first or best leaf first: few histograms are kept."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from weft.learn.trees.growth.grown import Grown
+from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
 from weft.learn.trees.growth.rules import SplitRules
+from weft.learn.trees.growth.space import BUDGET_BYTES
 from weft.learn.trees.growth.stored import StoredCodes
 from weft.learn.trees.kernels.depth import drawn_features, places_below
 from weft.learn.trees.kernels.level import add_words
@@ -33,6 +35,19 @@ class StoredNode:
     hist: Array | None = None
 
 
+@dataclass(frozen=True)
+class StoredCut:
+    """The best cut of a node that waits: of which column, where, and the sums of the rows that go left."""
+
+    node: StoredNode
+    here: int  # the node's number
+    column: int
+    cut: Array
+    gain: float
+    places: tuple[int, int, int, int, bool]  # what `_split` takes
+    left: Array
+
+
 class StoredGrowth:
     """The state of one tree."""
 
@@ -45,6 +60,7 @@ class StoredGrowth:
         self.free: list[Array] = []
         self.nodes: list[list[int]] = []
         self.gains: list[float] = []
+        self.kept_bytes = 0  # of the histograms of nodes that wait
         self.seed = seed
 
     def run(self) -> Grown:
@@ -53,10 +69,21 @@ class StoredGrowth:
         root = StoredNode(0, len(self.order), 0, total, np.uint64(self.seed))
         if self._open(root):
             root.hist = self._built(root)
-        waiting = [root]
-        while waiting:
-            waiting += self._grown(waiting.pop())
-        return Grown(np.array(self.nodes, np.int32), np.array(self.gains), self.order, {})
+        # The one that gains most is split first; the deepest, where there may be any number of leaves.
+        waiting: list[tuple[float, int, StoredCut]] = []
+        limited, leaves, fresh = self.rules.max_leaves > 0, 1, (root,)
+        while True:
+            for node in fresh:
+                cut = self._noted(node)
+                if cut is not None:
+                    heappush(waiting, (-cut.gain if limited else -node.depth, cut.here, cut))
+            if not waiting or (limited and leaves >= self.rules.max_leaves):
+                break
+            leaves += 1
+            fresh = self._children(heappop(waiting)[-1], last=limited and leaves >= self.rules.max_leaves)
+        nodes = np.array(self.nodes, np.int32)
+        nodes, gains, _ = renumbered(nodes, np.array(self.gains), {}, depth_first(nodes))
+        return Grown(nodes, gains, self.order, {})
 
     def _open(self, node: StoredNode) -> bool:
         return node.stop - node.start >= self.rules.min_split and node.depth < self.rules.max_depth
@@ -67,32 +94,55 @@ class StoredGrowth:
         add_stored(self.codes.ends, self.codes.codes, self.order, self.words, node.start, node.stop, hist)
         return hist
 
-    def _grown(self, node: StoredNode) -> list[StoredNode]:
-        """Note a node, split it if that is worth it, and return its children, the left one last."""
+    def _noted(self, node: StoredNode) -> StoredCut | None:
+        """Note a node as a leaf; returns its best cut where it has one that is worth it."""
         here = len(self.nodes)
         self.nodes.append([-1, 0, 0, 0, -1, -1, node.start, node.stop, node.depth])
         self.gains.append(0.0)
         if node.parent >= 0:
             self.nodes[node.parent][node.side] = here
         if node.hist is None:
-            return []
+            return None
         column, cut, gain = self._best(node)
         if column < 0 or gain < self.rules.min_gain:
             self.free.append(node.hist)
-            return []
+            return None
         bins = self.codes.bins
         begin, end = int(bins.first[column]), int(bins.first[column + 1]) - 1
         zero, bound = int(bins.zeros[column]), begin + int(cut[0])
         left = np.empty_like(node.total)
         sum_left(node.hist, node.total, begin, end, zero, bound, cut[2] == 1, left)
-        middle = self._split(node, column, (begin, end, zero, bound, cut[2] == 1))
-        self.nodes[here][:4] = [column, *map(int, cut)]
-        self.gains[here] = gain
+        self.kept_bytes += node.hist.nbytes
+        found = StoredCut(node, here, column, cut, gain, (begin, end, zero, bound, bool(cut[2] == 1)), left)
+        if self.kept_bytes > BUDGET_BYTES and self.rules.max_leaves:
+            self._let_go(node)
+        return found
+
+    def _let_go(self, node: StoredNode) -> None:
+        """Give a node's histogram back."""
+        assert node.hist is not None, "what waits has one"
+        self.kept_bytes -= node.hist.nbytes
+        self.free.append(node.hist)
+        node.hist = None
+
+    def _children(self, one: StoredCut, *, last: bool) -> tuple[StoredNode, StoredNode]:
+        """Split a node; returns its children, the right one first. After the `last` cut none is looked for."""
+        node, here = one.node, one.here
+        middle = self._split(node, one.column, one.places)
+        self.nodes[here][:4] = [one.column, *map(int, one.cut)]
+        self.gains[here] = one.gain
         near, far = map(np.uint64, places_below(node.place))
-        first = StoredNode(node.start, middle, node.depth + 1, left, near, here, 4)
-        second = StoredNode(middle, node.stop, node.depth + 1, node.total - left, far, here, 5)
-        self._share_histogram(node.hist, first, second)
-        return [second, first]
+        first = StoredNode(node.start, middle, node.depth + 1, one.left, near, here, 4)
+        second = StoredNode(middle, node.stop, node.depth + 1, node.total - one.left, far, here, 5)
+        hist = node.hist
+        if hist is not None:
+            self._let_go(node)
+        if hist is not None and not last:
+            self._share_histogram(self.free.pop(), first, second)
+        elif not last:
+            for child in (first, second):
+                child.hist = self._built(child) if self._open(child) else None
+        return second, first
 
     def _split(self, node: StoredNode, column: int, cut: tuple[int, int, int, int, bool]) -> int:
         """Move the rows of a node that go left before the others; return the border."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 
@@ -35,9 +36,12 @@ class LevelPlan:
     size: int  # how many slots there must be
 
 
-def plan_level(families: list[Family]) -> LevelPlan:
-    """The larger child takes its parent's histogram less its sibling's, which has fewer rows to add up."""
-    taken = {family.slot for family in families}
+def plan_level(families: list[Family], kept: Set[int] = frozenset()) -> LevelPlan:
+    """The larger child takes its parent's histogram less its sibling's, which has fewer rows to add up.
+
+    Slots in `kept` hold histograms of other nodes that wait.
+    """
+    taken = {family.slot for family in families} | kept
     free = (slot for slot in range(2 * len(families) + len(taken) + 1) if slot not in taken)
     where: dict[int, int] = {}
     builds, subtracts = [], []

@@ -40,7 +40,7 @@ class Limited:
     def note(self, nodes: tuple[int, ...], features: Array) -> None:
         """Remember the values on both sides of the cuts that were chosen."""
         if self.signs is not None:
-            self._chosen = {node: self._values[k, features[k]] for k, node in enumerate(nodes)}
+            self._chosen |= {node: self._values[k, features[k]].copy() for k, node in enumerate(nodes)}
 
     def passed_on(self, node: int, feature: int) -> None:
         """Give the two children of a node that cut a feature, the next two numbers, what they must keep to."""

@@ -46,6 +46,7 @@ class SplitRules:
     l2: float = 0.0
     classes: bool = False  # the target is a class: a node of one class is a leaf
     max_features: int = 1 << 30
+    max_leaves: int = 0  # 0: any number; else those that gain most are split
     constraints: Constraints = field(default_factory=lambda: Constraints())
 
     @property

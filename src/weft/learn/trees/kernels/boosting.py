@@ -37,6 +37,42 @@ def logistic_derivatives(raw: Array, y: Array, weights: Array, first: Array, sec
 
 
 @kernel
+def class_derivatives(raw: Array, y: Array, weights: Array, first: Array, second: Array) -> float:
+    """Fill in the derivatives of the log-loss of several classes; returns the loss, weighted.
+
+    All are (rows, classes) in column order: classes are gone through one after the other, for a block of rows.
+    """
+    loss = 0.0
+    rows, many = raw.shape
+    most, total = np.empty(256), np.empty(256)
+    for start in range(0, rows, 256):
+        count = min(256, rows - start)
+        most[:] = -np.inf
+        total[:] = 0.0
+        for k in range(many):
+            for i in range(count):
+                most[i] = max(most[i], raw[start + i, k])
+        for k in range(many):
+            for i in range(count):
+                e = math.exp(raw[start + i, k] - most[i])
+                first[start + i, k] = e
+                total[i] += e
+        for i in range(count):
+            row = start + i
+            loss += weights[row] * (math.log(total[i]) + most[i] - raw[row, y[row]])
+            total[i] = 1.0 / total[i]
+        for k in range(many):
+            for i in range(count):
+                row = start + i
+                p = first[row, k] * total[i]
+                first[row, k] = weights[row] * p
+                second[row, k] = weights[row] * p * (1.0 - p)
+        for i in range(count):
+            first[start + i, y[start + i]] -= weights[start + i]
+    return loss
+
+
+@kernel
 def squared_derivatives(raw: Array, y: Array, weights: Array, first: Array, second: Array) -> float:
     """Fill in the derivatives of (raw - y)² / 2, row by row; returns the sum of squares, weighted."""
     loss = 0.0

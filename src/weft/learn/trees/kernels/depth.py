@@ -38,7 +38,7 @@ def mixed(state: Any) -> Any:
 
 
 @inlined
-def _draw(names: Array, picks: Array, begin: int, end: int, state: Any) -> Any:
+def draw(names: Array, picks: Array, begin: int, end: int, state: Any) -> Any:
     """Go on with a shuffle of `names` from place `begin` up to `end`; returns the state to go on from."""
     for k in range(begin, end):
         state = mixed(state)
@@ -49,7 +49,7 @@ def _draw(names: Array, picks: Array, begin: int, end: int, state: Any) -> Any:
 
 
 @inlined
-def _undraw(names: Array, picks: Array, end: int) -> None:
+def undraw(names: Array, picks: Array, end: int) -> None:
     """Put `names` back in order: what a node draws must not depend on who drew before."""
     for k in range(end - 1, -1, -1):
         other = picks[k]
@@ -62,7 +62,7 @@ def drawn_features(place: int, names: Array) -> None:
     picks = np.empty(len(names), np.int64)
     for k in range(len(names)):
         names[k] = k
-    _draw(names, picks, 0, len(names), np.uint64(place))
+    draw(names, picks, 0, len(names), np.uint64(place))
 
 
 @scalar_kernel
@@ -239,7 +239,7 @@ def grow_depth_first(
             if visited < max_features and end > max_features:
                 end = max_features
             if some:  # a shuffle that goes no further than it is needed
-                state = _draw(names, picks, visited, end, state)
+                state = draw(names, picks, visited, end, state)
             _add_rows(codes, inside, own, names[visited:end], few, hists, seen)
             for k in range(end - visited):
                 sums = hists[k * many : (k + 1) * many]
@@ -268,7 +268,7 @@ def grow_depth_first(
                     best_next = bins[cut + 1] if cut + 1 < filled else MISSING
             visited = end
         if some:
-            _undraw(names, picks, visited)
+            undraw(names, picks, visited)
         gain = best - node_score(total, fields, scales, limits, criterion)
         if best_feature < 0 or gain < limits[MIN_GAIN]:
             continue

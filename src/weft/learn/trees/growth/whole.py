@@ -1,0 +1,76 @@
+"""A tree of numbers grown by one call of a kernel, on one thread: the usual way of boosting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.learn.threads import SMALL, ThreadTeam
+from weft.learn.trees.growth.binning import Codes
+from weft.learn.trees.growth.grown import Grown
+from weft.learn.trees.growth.rules import SplitRules
+from weft.learn.trees.growth.space import BUDGET_BYTES, Space
+from weft.learn.trees.kernels.best_first import FEW, grow_best_first
+from weft.learn.trees.kernels.split import PAIR
+
+Array = np.ndarray[Any, Any]
+
+DEEP = 64  # histograms that trees of any depth keep
+
+
+def can_grow_whole(codes: Codes, words: Array, rules: SplitRules, team: ThreadTeam) -> bool:
+    """Return whether the kernel knows all that is asked for; of many rows, threads share the work by columns."""
+    return (
+        rules.criterion == PAIR
+        and not rules.classes
+        and not rules.min_weight
+        and (rules.packing.paired or _is_counted(rules))
+        and codes.apart is not None
+        and codes.window is None
+        and not codes.bins.categorical.any()
+        and not rules.constraints.any
+        and (team.size == 1 or words.shape[1] * codes.columns <= SMALL)
+    )
+
+
+def _is_counted(rules: SplitRules) -> bool:
+    """Return whether the first word holds N and A, and the second counts rows."""
+    n, a, *rest = rules.packing.fields
+    return rules.packing.words == 2 and n.word == a.word == 0 and [one.word for one in rest] == [1]
+
+
+def grow_whole(codes: Codes, order: Array, words: Array, rules: SplitRules, seed: int, space: Space) -> Grown:
+    """Grow a tree for the rows `order`, whose words are words[:, i]; both are permuted."""
+    begins, rows = codes.begins, len(order)
+    most = 2 * (rows // max(1, rules.min_rows)) + 1
+    if rules.max_depth < 24:
+        most = min(most, 2 << rules.max_depth)
+    if rules.max_leaves:
+        most = min(most, 2 * rules.max_leaves - 1)
+    size = int(begins[-1]) * len(words)
+    kept = rules.max_leaves or min(rules.max_depth, DEEP)
+    kept = min(kept, rows // FEW, BUDGET_BYTES // (8 * size))
+    nodes, gains = np.empty((max(most, 1), 9), np.int32), np.empty(max(most, 1))
+    count = grow_best_first(
+        codes.groups,
+        codes.apart,
+        begins,
+        order,
+        words[:1],
+        np.uint64(seed),
+        min(rules.max_depth, 1 << 30),
+        rules.min_split,
+        min(rules.max_features, codes.columns),
+        rules.max_leaves,
+        rules.packing.table,
+        rules.packing.scales,
+        rules.limits,
+        rules.asked,
+        space.like("order", order),
+        space.like("word", words[:1]),
+        space.at_least("leaves", kept + 2, size),
+        nodes,
+        gains,
+    )
+    return Grown(nodes[:count], gains[:count], order, {})
