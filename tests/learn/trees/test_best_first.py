@@ -24,6 +24,19 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile the kernel of whole trees, which few small ones would do without."""
+    monkeypatch.setattr("weft.learn.trees.growth.whole.is_worth_it", lambda *_, **__: True)
+
+
+def test_few_trees_do_without_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = table(500)
+    ours = GradientBoostingClassifier(n_estimators=2).fit(X, y)
+    monkeypatch.setattr("weft.learn.trees.growth.whole.is_worth_it", lambda *_, **__: False)
+    assert nodes_of(GradientBoostingClassifier(n_estimators=2).fit(X, y)) == nodes_of(ours)
+
+
 def table(rows: int) -> tuple[Array, Array]:
     """Ten columns: numbers, numbers with gaps, few values, one value, nothing at all."""
     X, y = classes(rows, 6, 2, noise=1.0)
@@ -89,9 +102,9 @@ def test_few_slots_for_histograms_change_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("weft.learn.trees.growth.whole.BUDGET_BYTES", 1)
     assert nodes_of(GradientBoostingClassifier(**options).fit(X, y)) == nodes_of(ours)
     thin = sparse.csr_matrix(np.nan_to_num(X) * (np.random.default_rng(0).random(X.shape) < 0.1))
-    monkeypatch.setattr("weft.learn.trees.growth.growing_stored.BUDGET_BYTES", 1)
+    monkeypatch.setattr("weft.learn.trees.growth.growing_stored.KEPT_BYTES", 1)
     dropped = GradientBoostingClassifier(**options).fit(thin, y)
-    monkeypatch.setattr("weft.learn.trees.growth.growing_stored.BUDGET_BYTES", 1 << 29)
+    monkeypatch.setattr("weft.learn.trees.growth.growing_stored.KEPT_BYTES", 1 << 24)
     assert nodes_of(GradientBoostingClassifier(**options).fit(thin, y)) == nodes_of(dropped)
 
 

@@ -56,7 +56,9 @@ def test_classes_missing_values_and_leaves_by_number() -> None:
 def test_as_good_as_scikit_learn_under_the_same_constraints() -> None:
     X, y = table(3000)
     train, test = slice(0, 1500), slice(1500, None)
-    ours = GradientBoostingRegressor(monotonic_cst=[1, -1, 0], max_depth=4).fit(X[train], y[train])
+    ours = GradientBoostingRegressor(
+        monotonic_cst=[1, -1, 0], max_depth=4, max_leaf_nodes=None, min_samples_leaf=1
+    ).fit(X[train], y[train])
     theirs = HistGradientBoostingRegressor(
         monotonic_cst=[1, -1, 0], max_depth=4, max_leaf_nodes=None, min_samples_leaf=1, early_stopping=False
     )

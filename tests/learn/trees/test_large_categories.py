@@ -87,13 +87,13 @@ def test_losses_of_positive_numbers(loss: str, deviance: Any) -> None:
     y = random.poisson(mean) if loss == "poisson" else random.gamma(2.0, mean / 2)
     y = np.where(random.random(len(y)) < 0.3, 0.0, y) if loss == "tweedie" else y
     train, test = slice(0, 2000), slice(2000, None)
-    ours = GradientBoostingRegressor(loss=loss, min_samples_leaf=20).fit(X[train], y[train])
+    ours = GradientBoostingRegressor(loss=loss).fit(X[train], y[train])
     predicted = ours.predict(X[test])
     assert (predicted > 0).all()
     constant = np.full(1000, y[train].mean())
     assert deviance(y[test], predicted) < 0.95 * deviance(y[test], constant)
     if loss != "tweedie":  # scikit-learn has none
-        theirs = HistGradientBoostingRegressor(loss=loss, max_depth=3, early_stopping=False)
+        theirs = HistGradientBoostingRegressor(loss=loss, early_stopping=False)
         with threadpool_limits(1):
             theirs.fit(X[train], y[train])
         assert deviance(y[test], predicted) < 1.03 * deviance(y[test], theirs.predict(X[test]))

@@ -73,7 +73,9 @@ def grow(
         grown = Grown(nodes, gains, order, {})
         return best_first(grown, rules.max_leaves) if rules.max_leaves else grown
     if merge is None and can_grow_whole(codes, words, rules, team):
-        return grow_whole(codes, order, words, rules, seed, space)
+        whole = grow_whole(codes, order, words, rules, seed, space)
+        if whole is not None:
+            return whole
     return _Growth(codes, order, words, rules, team, seed, merge, space).run()
 
 

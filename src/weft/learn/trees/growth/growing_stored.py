@@ -10,7 +10,6 @@ import numpy as np
 
 from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
 from weft.learn.trees.growth.rules import SplitRules
-from weft.learn.trees.growth.space import BUDGET_BYTES
 from weft.learn.trees.growth.stored import StoredCodes
 from weft.learn.trees.kernels.depth import drawn_features, places_below
 from weft.learn.trees.kernels.level import add_words
@@ -18,6 +17,7 @@ from weft.learn.trees.kernels.stored import add_stored, search_stored, split_mar
 
 Array = np.ndarray[Any, Any]
 
+KEPT_BYTES = 1 << 24  # of histograms of leaves that wait; others are added up anew
 EACH_MARK = 2  # stored values of a column, for each row of a node, up to which they are marked
 
 
@@ -114,7 +114,7 @@ class StoredGrowth:
         sum_left(node.hist, node.total, begin, end, zero, bound, cut[2] == 1, left)
         self.kept_bytes += node.hist.nbytes
         found = StoredCut(node, here, column, cut, gain, (begin, end, zero, bound, bool(cut[2] == 1)), left)
-        if self.kept_bytes > BUDGET_BYTES and self.rules.max_leaves:
+        if self.kept_bytes > KEPT_BYTES and self.rules.max_leaves:
             self._let_go(node)
         return found
 

@@ -17,6 +17,7 @@ class Space:
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
+        self.compiled: set[int | None] = set()  # the criteria that the kernel of whole trees is there for
 
     def like(self, name: str, array: Array) -> Array:
         """An array of the same shape and type, with anything in it."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.learn.kernels.compiling import is_worth_it
 from weft.learn.threads import SMALL, ThreadTeam
 from weft.learn.trees.growth.binning import Codes
 from weft.learn.trees.growth.grown import Grown
@@ -17,6 +18,8 @@ from weft.learn.trees.kernels.split import PAIR
 Array = np.ndarray[Any, Any]
 
 DEEP = 64  # histograms that trees of any depth keep
+NODE_S = 1e-4  # that a node takes more without the kernel
+COMPILE_S = 5.0  # that the kernel takes to compile
 
 
 def can_grow_whole(codes: Codes, words: Array, rules: SplitRules, team: ThreadTeam) -> bool:
@@ -40,8 +43,13 @@ def _is_counted(rules: SplitRules) -> bool:
     return rules.packing.words == 2 and n.word == a.word == 0 and [one.word for one in rest] == [1]
 
 
-def grow_whole(codes: Codes, order: Array, words: Array, rules: SplitRules, seed: int, space: Space) -> Grown:
-    """Grow a tree for the rows `order`, whose words are words[:, i]; both are permuted."""
+def grow_whole(
+    codes: Codes, order: Array, words: Array, rules: SplitRules, seed: int, space: Space
+) -> Grown | None:
+    """Grow a tree for the rows `order`, whose words are words[:, i]; both are permuted.
+
+    None where the kernel takes longer to compile than it can save: many calls grow the same tree.
+    """
     begins, rows = codes.begins, len(order)
     most = 2 * (rows // max(1, rules.min_rows)) + 1
     if rules.max_depth < 24:
@@ -52,7 +60,7 @@ def grow_whole(codes: Codes, order: Array, words: Array, rules: SplitRules, seed
     kept = rules.max_leaves or min(rules.max_depth, DEEP)
     kept = min(kept, rows // FEW, BUDGET_BYTES // (8 * size))
     nodes, gains = np.empty((max(most, 1), 9), np.int32), np.empty(max(most, 1))
-    count = grow_best_first(
+    arguments = (
         codes.groups,
         codes.apart,
         begins,
@@ -73,4 +81,9 @@ def grow_whole(codes: Codes, order: Array, words: Array, rules: SplitRules, seed
         nodes,
         gains,
     )
+    if rules.asked not in space.compiled:
+        if not is_worth_it(grow_best_first, *arguments, saved=most * NODE_S, cost=COMPILE_S):
+            return None
+        space.compiled.add(rules.asked)
+    count = grow_best_first(*arguments)
     return Grown(nodes[:count], gains[:count], order, {})
