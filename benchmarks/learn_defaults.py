@@ -143,7 +143,8 @@ def made_classes(name: str, rows: int, classes: int) -> DefaultsTask:
 
 
 def friedman() -> DefaultsTask:
-    return DefaultsTask("friedman", *make_friedman1(5_000, 10, noise=1.0, random_state=0), classes=False)
+    X, y = make_friedman1(5_000, 10, noise=1.0, random_state=0)
+    return DefaultsTask("friedman", X, y, classes=False)
 
 
 def quantiles() -> DefaultsTask:

@@ -77,6 +77,7 @@ def test_one_call_and_many_grow_one_tree(
 @pytest.mark.parametrize("least", [1, 20])
 @pytest.mark.parametrize("thin", [False, True])
 def test_it_is_the_whole_tree_cut_back(thin: bool, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    X: Any
     X, y = table(1000)
     if thin:
         X = sparse.csr_matrix(

@@ -49,11 +49,12 @@ def test_categories_beat_their_numbers_on_other_rows() -> None:
     y = scores > 0
     names = X[:, 0].astype(int).astype(str)
     frame = pd.DataFrame({"c": pd.Categorical(names), "a": X[:, 1], "b": X[:, 2]})
-    told = GradientBoostingClassifier(random_state=0).fit(frame[train], y[train])
-    plain = GradientBoostingClassifier(random_state=0).fit(X[train], y[train])
+    told = GradientBoostingClassifier(random_state=0, max_depth=3).fit(frame[train], y[train])
+    plain = GradientBoostingClassifier(random_state=0, max_depth=3).fit(X[train], y[train])
     best = log_loss(y[test], told.predict_proba(frame[test]))
     assert best < log_loss(y[test], plain.predict_proba(X[test])) - 0.01
-    numbers = GradientBoostingClassifier(random_state=0, categorical_features=[0]).fit(X[train], y[train])
+    numbers = GradientBoostingClassifier(random_state=0, max_depth=3, categorical_features=[0])
+    numbers.fit(X[train], y[train])
     assert log_loss(y[test], numbers.predict_proba(X[test])) == pytest.approx(best, abs=0.02)
     assert told.feature_importances_.shape == (3,)
     assert told.feature_importances_.argmax() == 0
@@ -87,13 +88,13 @@ def test_losses_of_positive_numbers(loss: str, deviance: Any) -> None:
     y = random.poisson(mean) if loss == "poisson" else random.gamma(2.0, mean / 2)
     y = np.where(random.random(len(y)) < 0.3, 0.0, y) if loss == "tweedie" else y
     train, test = slice(0, 2000), slice(2000, None)
-    ours = GradientBoostingRegressor(loss=loss).fit(X[train], y[train])
+    ours = GradientBoostingRegressor(loss=loss, max_depth=3).fit(X[train], y[train])
     predicted = ours.predict(X[test])
     assert (predicted > 0).all()
     constant = np.full(1000, y[train].mean())
     assert deviance(y[test], predicted) < 0.95 * deviance(y[test], constant)
     if loss != "tweedie":  # scikit-learn has none
-        theirs = HistGradientBoostingRegressor(loss=loss, early_stopping=False)
+        theirs = HistGradientBoostingRegressor(loss=loss, max_depth=3, early_stopping=False)
         with threadpool_limits(1):
             theirs.fit(X[train], y[train])
         assert deviance(y[test], predicted) < 1.03 * deviance(y[test], theirs.predict(X[test]))

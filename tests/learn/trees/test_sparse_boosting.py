@@ -77,7 +77,13 @@ def test_many_distinct_values_lose_nothing_that_matters() -> None:
 def test_samples_of_rows_and_columns_and_early_stopping() -> None:
     X, y = table()
     model = GradientBoostingRegressor(
-        subsample=0.5, max_features=0.3, n_iter_no_change=5, n_estimators=200, random_state=0
+        subsample=0.5,
+        max_features=0.3,
+        n_iter_no_change=5,
+        n_estimators=200,
+        random_state=0,
+        max_depth=3,
+        min_samples_leaf=1,
     )
     model.fit(X, y)
     again = GradientBoostingRegressor(**model.get_params()).fit(X, y)

@@ -71,7 +71,8 @@ class StoredGrowth:
             root.hist = self._built(root)
         # The one that gains most is split first; the deepest, where there may be any number of leaves.
         waiting: list[tuple[float, int, StoredCut]] = []
-        limited, leaves, fresh = self.rules.max_leaves > 0, 1, (root,)
+        limited, leaves = self.rules.max_leaves > 0, 1
+        fresh: tuple[StoredNode, ...] = (root,)
         while True:
             for node in fresh:
                 cut = self._noted(node)

@@ -60,7 +60,7 @@ def grow_whole(
     kept = rules.max_leaves or min(rules.max_depth, DEEP)
     kept = min(kept, rows // FEW, BUDGET_BYTES // (8 * size))
     nodes, gains = np.empty((max(most, 1), 9), np.int32), np.empty(max(most, 1))
-    arguments = (
+    arguments: tuple[Any, ...] = (
         codes.groups,
         codes.apart,
         begins,

@@ -471,4 +471,4 @@ def grow_best_first(
         nodes[node, FEATURE], gains[node] = -1, 0.0
         nodes[node, BIN], nodes[node, NEXT], nodes[node, TO_LEFT] = 0, 0, 0
     _in_depth_first_order(nodes, gains, count, heap)
-    return count  # type: ignore[return-value]  # Numba's int64
+    return count
