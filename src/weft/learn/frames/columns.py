@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,12 @@ def target_of(column: Any, name: str, what: str) -> Array:
     return values
 
 
-def as_features(frame: Any, model: Any) -> Any:
+def as_features(frame: Any, model: Any, seen: Collection[int] = ()) -> Any:
     """Return a pandas or polars frame whose decimals, and numbers that may be missing, are floats.
 
     DataError names the first column that the model does not take. Estimators with `categorical_features` take
-    categories, and text where that names columns.
+    categories, and text where that names columns; to predict, text as well in the places whose categories the fit has
+    `seen`.
     """
     named = getattr(model, "categorical_features", None)
     by_name = not (named is None or isinstance(named, str))
@@ -56,6 +58,8 @@ def as_features(frame: Any, model: Any) -> Any:
     for place, name in enumerate(frame.columns):
         column = frame.iloc[:, place] if hasattr(frame, "iloc") else frame[name]
         kind = kind_of(column)
+        if place in seen:
+            continue
         if kind == "holed":
             changed[name] = _as_numbers(column)
         elif kind == "number" or (kind == "category" and (named is not None or _counts(column))):

@@ -78,7 +78,7 @@ def _prediction(predict: Callable[..., Any]) -> Callable[..., Any]:
             X = brought_here(X)
             if chosen:
                 X = columns_in_order(X, getattr(self, "feature_names_in_", None))
-            X = as_features(X, self)
+            X = as_features(X, self, getattr(getattr(self, "_categories", None), "known", ()))
         return predict(self, X, *args, **more)
 
     return predicted
