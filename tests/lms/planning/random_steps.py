@@ -40,7 +40,7 @@ class OperationsStep:
 
 
 def operations_at_random(random: Random, rates: Rates) -> OperationsStep:
-    """Return a step of one or many blocks, equal or not, nested or not, of bytes or of gigabytes."""
+    """Return a step of one or many blocks, equal or not, of bytes or of gigabytes."""
     blocks = random.choice([1, 2, 3, random.randint(4, 14)])
     alike = random.random() < 0.5
     unit = 10 ** random.uniform(0, 8)
@@ -94,8 +94,8 @@ def drawn_near(random: Random, near: list[int]) -> int:
 
 def recorded(random: Random, ops: list[Operation], rates: Rates) -> OperationsStep:
     saved = [op for op in ops if op.saved]
-    for site, op in enumerate(saved):
-        op.site = site
+    for place, op in enumerate(saved):
+        op.site = place
     events = 2 * len(saved)
     seconds, other = [0.0] * (events + 1), [0] * (events + 1)
     readers = {op.number: [other.number for other in ops if op.number in other.reads] for op in ops}
