@@ -148,8 +148,8 @@ def report(seeds: list[dict[str, dict[str, Any]]]) -> None:
         ours = middle["weft asha"]["regret"], middle.get("weft hyperband", {}).get("regret")
         figures["curves-asha"] = ours[0] / middle[RIVAL]["regret"]
         for name in (one for one in middle if one != RIVAL):
-            regrets = [[seed[which]["regret"] for seed in seeds] for which in (name, RIVAL)]
-            ratio, low, high = paired_interval(*regrets)
+            mine, theirs = ([seed[which]["regret"] for seed in seeds] for which in (name, RIVAL))
+            ratio, low, high = paired_interval(mine, theirs)
             print(
                 f"{name}: mean regret {ratio:.3f} of the rival's, 95 % of {low:.3f} to {high:.3f} by pairs of seeds"
             )

@@ -195,10 +195,10 @@ def test_a_second_card_is_on_another_network(cluster: VirtualCluster) -> None:
     for host in ("h1", "h2"):
         cluster.add_card(host, "eth1", f"192.168.9.{host[1:]}/24", network="storage")
         cluster.add_card(host, "docker0", "172.17.0.1/16")
-    knock = "import socket, sys; socket.create_connection((sys.argv[1], 22), 1)"
-    assert cluster.run([PYTHON, "-c", knock, "192.168.9.2"], on="h1", check=False).returncode == 0
-    assert cluster.run([PYTHON, "-c", knock, "172.17.0.2"], on="h1", check=False).returncode == 1
-    assert cluster.run([PYTHON, "-c", knock, "192.168.9.2"], on="h3", check=False).returncode == 1
+    knock = "import socket, sys; socket.create_connection((sys.argv[1], 22), float(sys.argv[2]))"
+    assert cluster.run([PYTHON, "-c", knock, "192.168.9.2", "60"], on="h1", check=False).returncode == 0
+    assert cluster.run([PYTHON, "-c", knock, "172.17.0.2", "1"], on="h1", check=False).returncode == 1
+    assert cluster.run([PYTHON, "-c", knock, "192.168.9.2", "1"], on="h3", check=False).returncode == 1
 
 
 def test_a_host_behind_nat_is_seen_under_another_address(cluster: VirtualCluster) -> None:

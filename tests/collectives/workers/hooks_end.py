@@ -8,6 +8,7 @@ thread that waits for itself ends the process with SIGABRT ("Resource deadlock a
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,8 +19,13 @@ import weft
 from weft.collectives.hooks import Int8State, bf16_hook, int8_hook
 from weft.collectives.torch_private import GradBucket
 
+HOOKS: dict[str, tuple[Any, Callable[..., Future[torch.Tensor]]]] = {
+    "bf16": (None, bf16_hook),
+    "int8": (Int8State(), int8_hook),
+}
+
 weft.init("gloo")
-state, hook = {"bf16": (None, bf16_hook), "int8": (Int8State(), int8_hook)}[sys.argv[1]]
+state, hook = HOOKS[sys.argv[1]]
 ended = threading.Event()
 
 
