@@ -268,9 +268,9 @@ def test_a_released_job_no_longer_says_that_it_is_held(web: WebService) -> None:
     client = web.admin()
     number = submit(client, queue={"hold": True})["id"]
     released = client.post(f"/jobs/{number}/release").json()
-    assert (released["state"], (released["reason"] or {}).get("why")) in [
-        ("queued", None), *(("queued", why) for why in ("resources", "priority", "reserved", "giving way"))
-    ]  # fmt: skip
+    # Why it still waits hangs on the other jobs of this service, and on what its host has free.
+    assert released["state"] == "queued"
+    assert (released["reason"] or {}).get("why") != "held"
 
 
 def test_passwords_are_not_in_the_audit(web: WebService) -> None:

@@ -376,7 +376,10 @@ class Setting:
             assert state.traffic.usage.state_on_device == sum(page.bytes for page in here)
             assert state.traffic.usage.state_on_device == sum(page.bytes for page in state._on_device)
         assert session.over == 0
-        assert all(shape.margin == 0 for shape in session.planning.shapes.known.values())
+        # A plan that fits to the byte leaves too little for what its recording did not see; watched steps say so.
+        assert all(
+            shape.margin <= session.budget.limit >> 4 for shape in session.planning.shapes.known.values()
+        )
         session.end(failed=True)
 
 
