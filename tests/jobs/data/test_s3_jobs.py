@@ -12,6 +12,7 @@ import boto3
 import pytest
 import sqlalchemy as sa
 from testing.jobs.desk import Desk, desk_on, opened
+from testing.s3_server import s3_server
 
 from weft.errors import ConnectError, UsageError
 from weft.jobs.accounts.sealing import Sealer
@@ -28,13 +29,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of moto's 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as address:
+        yield address
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 import boto3
 import pytest
 from testing.cluster.waiting import wait_until
+from testing.s3_server import s3_server
 from tests.jobs.doors.conftest import Users, client_of, life_of
 
 from weft.jobs.doors.ffdl.routes import ffdl_routes
@@ -36,13 +37,8 @@ data_stores:
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as address:
+        yield address
 
 
 def test_data_comes_from_a_bucket_and_results_go_to_one(

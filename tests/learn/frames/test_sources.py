@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from testing.s3_server import s3_server
 from tests.learn.frames.test_frames import FEATURES, made, table
 
 from weft.errors import DataError, UsageError
@@ -104,13 +105,8 @@ def test_files_hold_decimals(tmp_path: Path, rows: pa.Table) -> None:
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as address:
+        yield address
 
 
 @pytest.fixture
