@@ -100,10 +100,7 @@ class HostsEpisode(Episode):
         while self._cut:
             self._cluster.heal(self._cut.pop())
         while self._dark:
-            host = self._dark.pop()
-            self._cluster.start(host)
-            if self._forks is not None:
-                self._forks.serve_again(host)
+            self._cluster.start(self._dark.pop())
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from testing.cluster import scratch, ssh, wires
 from testing.cluster.namespaces import Machine, entered, missing_rights
 from testing.cluster.require import missing_tools
 from testing.cluster.waiting import wait_until
+from testing.forking.shown import stands_for_fork
 
 HEAD = "head"
 
@@ -84,6 +85,7 @@ class VirtualCluster:
         self.infrastructure = {"sshd"}  # programs that belong to a host, for `processes`
         self.servers: set[int] = set()  # processes that belong to a host likewise, by their numbers
         self.python: str | None = None  # the interpreter for agents and workers, where it is not this one
+        self.on_start: list[Callable[[Host], None]] = []  # called for a host that has got its power back
         self._owner = os.getpid()
         self._rate, self._uplink = rate, uplink
         self._prefix = network.prefixlen
@@ -179,8 +181,9 @@ class VirtualCluster:
             try:
                 # Some systems say sshd-session or slurmd-wlm.
                 belongs = Path(process.exe()).name.split("-")[0] in self.infrastructure
-                if not belongs and process.pid not in self.servers:
-                    found.append((process.pid, process.cmdline()))
+                line = process.cmdline()
+                if not belongs and process.pid not in self.servers and not stands_for_fork(line):
+                    found.append((process.pid, line))
             except psutil.NoSuchProcess:
                 continue
         return found
@@ -214,6 +217,8 @@ class VirtualCluster:
         if self.host(host).machine is not None:
             raise RuntimeError(f"{host} must be without power to be started")
         self._boot([self.host(host)])
+        for started in self.on_start:
+            started(self.host(host))
 
     def forget_host_key(self, host: str) -> None:
         """Nobody knows the key of this host any more, as before a first visit."""

@@ -50,7 +50,10 @@ class Watched:
             else more
         )
         skipped = () if checks else ("--skip-checks",)
-        command = [WEFT, "run", *flags, *skipped, str(script), *own]
+        # The agent beside a launcher is no fork, and hands its workers sockets, which a fork server does not pass on.
+        forks = self.cluster.python if on == HEAD else None
+        forked = ("--python", forks) if forks else ()
+        command = [WEFT, "run", *flags, *skipped, *forked, str(script), *own]
         self._launched_on = self.cluster.host(on)
         with (self.folder / "err").open("w") as err, (self.folder / "out").open("w") as out:
             self.process = self.cluster.popen(

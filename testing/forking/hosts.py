@@ -24,11 +24,8 @@ class HostForks:
         commands, _ = write_commands(Path(self._folder.name))
         for host in cluster.hosts:
             self._serve_on(host)
+        cluster.on_start.append(self._serve_on)
         cluster.python = str(commands / "python")
-
-    def serve_again(self, name: str) -> None:
-        """Have a server on a host that was killed and started again."""
-        self._serve_on(self._cluster.host(name))
 
     def _serve_on(self, host: Host) -> None:
         folder = Path(self._folder.name)
@@ -42,5 +39,6 @@ class HostForks:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._cluster.on_start.remove(self._serve_on)
         self._cluster.python = None
         self._folder.cleanup()

@@ -1,8 +1,8 @@
 """Running a Python program in a fork of this process, which has torch loaded, where a new interpreter would be started.
 
 `import torch` takes a CPU second or more, and the tests start hundreds of workers. A fork has it at once. What a
-program can tell apart is kept as it would be: its arguments, environment, folder, open files, signals, `__main__`, and
-the way an interpreter ends. Only `/proc/PID/cmdline` and `/proc/PID/environ` still show those of the first process.
+program can tell apart is kept as it would be: its arguments, environment, folder, open files, signals, `__main__`, what
+`/proc` shows of it, and the way an interpreter ends.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Literal, NoReturn
 
+from testing.forking import shown
 from testing.forking.learned import Learned
 
 _OWN_PATHS = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -44,6 +45,12 @@ class Program:
     target: str
     kind: Literal["script", "-m", "-c"]
     args: tuple[str, ...]
+
+    @property
+    def argv(self) -> list[str]:
+        """The command line that would start it."""
+        kind = () if self.kind == "script" else (self.kind,)
+        return [sys.executable, *kind, self.target, *self.args]
 
     def load(self) -> tuple[CodeType, str, str]:
         """Return its code, its file and its package."""
@@ -232,6 +239,7 @@ def _renew(program: Program, env: Mapping[str, str]) -> None:
         sys.modules[
             "weft.collectives.register"
         ].autoload()  # as torch calls it, with the program's environment
+    shown.show(program.argv, env)
 
 
 def _run(program: Program) -> int:
