@@ -7,9 +7,8 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,14 @@ def environment(**extra: str) -> dict[str, str]:
     return {**kept, "SAME": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra}
 
 
-def undisturbed(*args: str) -> dict[str, Any]:
+Reference = Callable[..., dict[str, Any]]  # from a training's arguments to its result
+
+
+def undisturbed(forks: ForkServer, *args: str) -> dict[str, Any]:
     """Result of the same training in one process, computed once for all processes of a test run."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     if run is None:
-        return _train_alone(args)
+        return _train_alone(forks, args)
     folder = REFERENCES / run
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / (hashlib.sha256("\0".join(args).encode()).hexdigest() + ".json")
@@ -42,15 +44,15 @@ def undisturbed(*args: str) -> dict[str, Any]:
         fcntl.flock(kept, fcntl.LOCK_EX)  # another process may be computing it
         kept.seek(0)
         known = kept.read()
-        result: dict[str, Any] = json.loads(known) if known else _train_alone(args)
+        result: dict[str, Any] = json.loads(known) if known else _train_alone(forks, args)
         if not known:
             kept.write(json.dumps(result))
     return result
 
 
-def _train_alone(args: Sequence[str]) -> dict[str, Any]:
+def _train_alone(forks: ForkServer, args: Sequence[str]) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, TRAIN, "--reproducible", *args],
+        [forks.python, TRAIN, "--reproducible", *args],
         env=environment(),
         capture_output=True,
         text=True,

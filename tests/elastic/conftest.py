@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 from testing.cluster.cluster import VirtualCluster
+from testing.elastic.local_run import Reference, undisturbed
 from testing.elastic.watched import Watched
 from testing.forking.hosts import HostForks
 from testing.forking.server import ForkServer
+
+
+@pytest.fixture
+def reference(forks: ForkServer) -> Reference:
+    """Results of trainings that nothing disturbs, in one process each."""
+    return partial(undisturbed, forks)
 
 
 @pytest.fixture

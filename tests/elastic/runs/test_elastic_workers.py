@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
-from testing.elastic.local_run import TRAIN, LocalRun, held, undisturbed
+from testing.elastic.local_run import TRAIN, LocalRun, Reference, held
 from testing.forking.server import ForkServer
 
 pytestmark = pytest.mark.long
 
-reference = cache(undisturbed)
 Start = Callable[..., LocalRun]
 
 
@@ -32,7 +30,7 @@ def start(tmp_path: Path, forks: ForkServer) -> Start:
     return begin
 
 
-def test_kills_at_every_moment_of_a_step_change_nothing(start: Start) -> None:
+def test_kills_at_every_moment_of_a_step_change_nothing(start: Start, reference: Reference) -> None:
     """Before the reduction, on its brink, and after the step was applied; the first rank, too."""
     asked = [
         "localhost/1.0:2:kill-forward",
@@ -46,7 +44,7 @@ def test_kills_at_every_moment_of_a_step_change_nothing(start: Start) -> None:
     run.check(reference("--epochs", "3"))
 
 
-def test_kills_while_starting_and_while_healing(start: Start) -> None:
+def test_kills_while_starting_and_while_healing(start: Start, reference: Reference) -> None:
     asked = [
         "localhost/1.0:*:kill-start",
         "localhost/1.1:3:kill-forward",
@@ -58,7 +56,7 @@ def test_kills_while_starting_and_while_healing(start: Start) -> None:
     assert {result["worker"] for result in run.results} == {"localhost/0.0", "localhost/1.3"}
 
 
-def test_workers_that_hang_are_replaced(start: Start) -> None:
+def test_workers_that_hang_are_replaced(start: Start, reference: Reference) -> None:
     """In a deadlock beside a living thread, stopped; computing, and while the others wait with them."""
     asked = [
         "localhost/1.0:4:deadlock-forward",
@@ -71,7 +69,9 @@ def test_workers_that_hang_are_replaced(start: Start) -> None:
     run.check(reference(), size=2)
 
 
-def test_a_worker_in_an_endless_loop_is_replaced_after_a_longer_time(start: Start) -> None:
+def test_a_worker_in_an_endless_loop_is_replaced_after_a_longer_time(
+    start: Start, reference: Reference
+) -> None:
     """It computes, as a long validation does."""
     fault = "localhost/1.0:2:spin-forward"
     run = start("2:2", 2, *faults(fault), flags=("--detect-within", "0.4")).finish()
@@ -123,7 +123,9 @@ def test_a_worker_that_is_killed_after_its_last_step_has_failed_if_its_script_ha
     assert ("localhost/1.0 failed (killed by SIGKILL" in run.output) == bool(code), run.output
 
 
-def test_a_worker_that_is_asked_to_leave_does_so_at_the_end_of_a_step(start: Start, tmp_path: Path) -> None:
+def test_a_worker_that_is_asked_to_leave_does_so_at_the_end_of_a_step(
+    start: Start, tmp_path: Path, reference: Reference
+) -> None:
     run = start("1:2", 2, *held(tmp_path), *faults("localhost/1.0:3:leave-forward"))
     run.await_event("agreed", kind="leave")
     run.go_on()
@@ -136,7 +138,7 @@ def test_a_worker_that_is_asked_to_leave_does_so_at_the_end_of_a_step(start: Sta
 
 
 def test_a_worker_that_fails_is_replaced_unless_it_fails_again_and_again(
-    start: Start, tmp_path: Path
+    start: Start, tmp_path: Path, reference: Reference
 ) -> None:
     asked = [f"localhost/1.{life}:*:fail-forward" for life in range(1, 4)]
     run = start("1:2", 2, "--epochs", "40", *held(tmp_path), *faults("localhost/1.0:3:fail-forward", *asked))
@@ -155,14 +157,18 @@ def test_a_script_that_fails_at_once_ends_the_run(start: Start) -> None:
 
 
 @pytest.mark.parametrize("source", [["--workers", "2"], ["--stream", "--workers", "2"]])
-def test_data_from_loader_workers_and_streams_is_consumed_once(start: Start, source: list[str]) -> None:
+def test_data_from_loader_workers_and_streams_is_consumed_once(
+    start: Start, source: list[str], reference: Reference
+) -> None:
     fault = "localhost/1.0:3:kill-forward"
     run = start("2:2", 2, *source, *faults(fault)).finish()
     assert run.fired(fault)
     run.check(reference(*source), size=2)
 
 
-def test_a_scheduler_that_steps_once_an_epoch_does_so_whatever_happens(start: Start) -> None:
+def test_a_scheduler_that_steps_once_an_epoch_does_so_whatever_happens(
+    start: Start, reference: Reference
+) -> None:
     """A member that is healed past the end of an epoch finds the scheduler stepped already."""
     asked = ["localhost/1.0:6:kill-reduce", "localhost/2.0:7:kill-epoch"]
     run = start("2:3", 3, "--per-epoch", "--epochs", "3", *faults(*asked)).finish()
@@ -170,7 +176,7 @@ def test_a_scheduler_that_steps_once_an_epoch_does_so_whatever_happens(start: St
     run.check(reference("--per-epoch", "--epochs", "3"))
 
 
-def test_several_backward_passes_and_batches_that_are_left_out(start: Start) -> None:
+def test_several_backward_passes_and_batches_that_are_left_out(start: Start, reference: Reference) -> None:
     """A turn without a backward pass, a kill before the first reduction of a step, one before the second."""
     script = ("--two-losses", "--leave-out", "--micro", "8", "--epochs", "3")
     asked = ["localhost/1.0:4:kill-reduce", "localhost/1.1:9:kill-again"]
@@ -194,7 +200,9 @@ def test_a_step_that_is_applied_in_parts_is_undone_when_a_member_is_lost_between
     assert len({result["digest"] for result in run.results}) == 1
 
 
-def test_without_reproducible_the_result_is_close(tmp_path: Path, forks: ForkServer) -> None:
+def test_without_reproducible_the_result_is_close(
+    tmp_path: Path, forks: ForkServer, reference: Reference
+) -> None:
     fault = "localhost/1.0:3:kill-forward"
     run = LocalRun(tmp_path, "1:2", 2, faults(fault), forks=forks).start().finish()
     assert run.code == 0
@@ -203,7 +211,9 @@ def test_without_reproducible_the_result_is_close(tmp_path: Path, forks: ForkSer
     assert [result["sum"] for result in run.results] == [pytest.approx(expected, rel=1e-9)] * len(run.results)
 
 
-def test_a_member_that_misses_a_commit_is_healed_by_those_who_have_it(start: Start) -> None:
+def test_a_member_that_misses_a_commit_is_healed_by_those_who_have_it(
+    start: Start, reference: Reference
+) -> None:
     fault = "localhost/1.0:3:miss-reduced"
     run = start("2:2", 2, "--epochs", "3", *faults(fault)).finish()
     assert run.fired(fault)
@@ -212,7 +222,7 @@ def test_a_member_that_misses_a_commit_is_healed_by_those_who_have_it(start: Sta
     assert {result["worker"] for result in run.results} == {"localhost/0.0", "localhost/1.0"}
 
 
-def test_another_mode_serves_as_well(start: Start) -> None:
+def test_another_mode_serves_as_well(start: Start, reference: Reference) -> None:
     """Gloo does not know of elastic runs: what waits in it is given up from outside."""
     asked = ["localhost/1.0:3:kill-forward", "localhost/1.1:5:stop-forward"]
     flags = ("--detect-within", "2", "--mode", "gloo")
@@ -222,7 +232,7 @@ def test_another_mode_serves_as_well(start: Start) -> None:
 
 
 @pytest.mark.smoke
-def test_survivors_keep_their_processes(tmp_path: Path) -> None:
+def test_survivors_keep_their_processes(tmp_path: Path, reference: Reference) -> None:
     run = LocalRun(tmp_path, "1:2", 2, ["--reproducible", "--epochs", "30", *held(tmp_path)]).start()
     run.await_event("stepped", worker="localhost/1.0")
     survivor = run.pid_of("localhost/0.0")
@@ -235,7 +245,7 @@ def test_survivors_keep_their_processes(tmp_path: Path) -> None:
 
 
 def test_a_second_death_while_the_others_meet_costs_nothing_that_was_committed(
-    start: Start, tmp_path: Path
+    start: Start, tmp_path: Path, reference: Reference
 ) -> None:
     """The worker that is left waits in a group whose other member has died, and has the only copy of the state."""
     run = start("1:3", 3, "--epochs", "30", *held(tmp_path))
@@ -251,7 +261,7 @@ def test_a_second_death_while_the_others_meet_costs_nothing_that_was_committed(
     assert "localhost/2.0" in {result["worker"] for result in run.results}
 
 
-def test_all_workers_killed_at_once_begin_again(start: Start) -> None:
+def test_all_workers_killed_at_once_begin_again(start: Start, reference: Reference) -> None:
     """Without a checkpoint from the first step: what was committed is done again, with the same samples."""
     run = start("2:2", 2, "--epochs", "4", "--pause", "0.02")
     run.await_event("stepped", worker="localhost/1.0")

@@ -7,13 +7,12 @@ import os
 import shutil
 import signal
 import time
-from functools import cache
 from pathlib import Path
 
 import psutil
 import pytest
 from testing.cluster.waiting import PATIENCE_S, wait_until
-from testing.elastic.local_run import LocalRun, held, undisturbed
+from testing.elastic.local_run import LocalRun, Reference, held
 from testing.forking.server import ForkServer
 
 from weft.elastic.checkpoint import layout
@@ -22,7 +21,6 @@ from weft.elastic.launcher.scale import pause
 
 pytestmark = pytest.mark.long
 
-reference = cache(undisturbed)
 RESULT = ("--epochs", "4")
 
 
@@ -70,7 +68,9 @@ def kill(pids: list[int]) -> None:
     psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=PATIENCE_S)
 
 
-def test_everything_is_killed_and_started_again_with_another_number_of_workers(tmp_path: Path) -> None:
+def test_everything_is_killed_and_started_again_with_another_number_of_workers(
+    tmp_path: Path, reference: Reference
+) -> None:
     saved = tmp_path / "saved"
     first = started(tmp_path / "first", "2:2", 2, saved)
     at_least = await_saved(first, saved, 6)
@@ -111,7 +111,9 @@ def test_what_can_not_be_a_folder_of_checkpoints_is_misuse(tmp_path: Path, forks
     assert "Traceback" not in run.output
 
 
-def test_all_workers_are_killed_and_then_the_agent(tmp_path: Path, forks: ForkServer) -> None:
+def test_all_workers_are_killed_and_then_the_agent(
+    tmp_path: Path, forks: ForkServer, reference: Reference
+) -> None:
     saved = tmp_path / "saved"
     run = started(tmp_path / "run", "2:2", 2, saved, forks=forks)
     await_saved(run, saved, 3)
@@ -139,7 +141,7 @@ def test_a_run_whose_only_host_is_taken_away_ends(tmp_path: Path, forks: ForkSer
     assert "a run must have a host to go on, got none" in run.output
 
 
-def test_without_a_checkpoint_it_begins_anew(tmp_path: Path, forks: ForkServer) -> None:
+def test_without_a_checkpoint_it_begins_anew(tmp_path: Path, forks: ForkServer, reference: Reference) -> None:
     run = started(tmp_path / "run", "1:1", 1, None, forks=forks)
     run.await_event("stepped", worker="localhost/0.0")
     kill(workers_of(run))
@@ -150,7 +152,7 @@ def test_without_a_checkpoint_it_begins_anew(tmp_path: Path, forks: ForkServer) 
 
 
 def test_a_member_lost_while_all_save_costs_no_more_than_that_checkpoint(
-    tmp_path: Path, forks: ForkServer
+    tmp_path: Path, forks: ForkServer, reference: Reference
 ) -> None:
     saved = tmp_path / "saved"
     fault = "localhost/1.0:9:kill-reduce"  # each step is saved: the thread writes the one before
@@ -165,7 +167,7 @@ def test_a_member_lost_while_all_save_costs_no_more_than_that_checkpoint(
 
 
 def test_a_run_that_is_paused_ends_when_a_step_is_saved_and_goes_on_with_other_workers(
-    tmp_path: Path, forks: ForkServer
+    tmp_path: Path, forks: ForkServer, reference: Reference
 ) -> None:
     saved = tmp_path / "saved"
     first = started(tmp_path / "first", "1:2", 2, saved, every="1000", forks=forks)
@@ -186,7 +188,9 @@ def test_a_run_that_is_paused_ends_when_a_step_is_saved_and_goes_on_with_other_w
     assert {result["digest"] for result in second.results} == {reference(*RESULT)["digest"]}
 
 
-def test_a_run_that_cannot_save_is_not_paused(tmp_path: Path, forks: ForkServer) -> None:
+def test_a_run_that_cannot_save_is_not_paused(
+    tmp_path: Path, forks: ForkServer, reference: Reference
+) -> None:
     saved = tmp_path / "saved"
     run = started(tmp_path / "run", "1:2", 2, saved, every="1000", forks=forks)
     run.await_event("stepped", worker="localhost/1.0")
