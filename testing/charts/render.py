@@ -16,7 +16,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "weft"
 PROGRAM = Path(__file__).parent / "main.go"
-CACHE = ROOT / "build" / "go"  # what Go compiles of its library the first time takes half a minute
+CACHE = ROOT / "build" / "go"  # what Go compiles of its library takes a while; without optimising, a third less
 
 
 def go() -> str | None:
@@ -71,5 +71,10 @@ def _built() -> str:
     if not program.exists() or program.stat().st_mtime < PROGRAM.stat().st_mtime:
         CACHE.mkdir(parents=True, exist_ok=True)
         env = {**os.environ, "GOCACHE": str(CACHE / "cache"), "GO111MODULE": "off", "GOFLAGS": ""}
-        subprocess.run([found, "build", "-o", str(program), str(PROGRAM)], env=env, check=True, timeout=600)
+        subprocess.run(
+            [found, "build", "-gcflags=all=-N -l", "-o", str(program), str(PROGRAM)],
+            env=env,
+            check=True,
+            timeout=600,
+        )
     return str(program)
