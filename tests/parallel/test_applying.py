@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from testing.forking.server import TRAINERS, ForkServer
 from testing.shell import Shell
 from tests.parallel.test_prediction import GIGABIT, cluster, step
 
@@ -32,6 +33,13 @@ from weft.topology.hostlist import parse_hosts
 WORKERS = Path(__file__).parent / "workers"
 
 
+@pytest.fixture
+def forked_shell(shell: Shell, forks: ForkServer) -> Shell:
+    """A folder in which `weft` and its workers are forks, which do not load our backend by importing torch."""
+    shell.command = forks.load(*TRAINERS).weft
+    return shell
+
+
 def plan_for(hosts: int = 2, workers: int = 1) -> ParallelPlan:
     facts = cluster(hosts, workers)
     return make_plan(step(), facts, choose(step(), facts, kinds=("ddp",)), "rounding")
@@ -40,24 +48,26 @@ def plan_for(hosts: int = 2, workers: int = 1) -> ParallelPlan:
 @pytest.mark.parametrize(
     ("workers", "arguments"), [(2, ()), pytest.param(4, ("two-hosts",), marks=pytest.mark.long)]
 )
-def test_every_way_trains_as_one_process_does(shell: Shell, workers: int, arguments: tuple[str, ...]) -> None:
-    done = shell.weft("run", "-n", str(workers), str(WORKERS / "kinds.py"), *arguments, timeout=250)
+def test_every_way_trains_as_one_process_does(
+    forked_shell: Shell, workers: int, arguments: tuple[str, ...]
+) -> None:
+    done = forked_shell.weft("run", "-n", str(workers), str(WORKERS / "kinds.py"), *arguments, timeout=250)
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout.count("same:") == 14
 
 
 @pytest.mark.long
-def test_models_as_users_bring_them_train_as_one_process_does(shell: Shell) -> None:
-    done = shell.weft("run", "-n", "2", str(WORKERS / "odd_models.py"), timeout=250)
+def test_models_as_users_bring_them_train_as_one_process_does(forked_shell: Shell) -> None:
+    done = forked_shell.weft("run", "-n", "2", str(WORKERS / "odd_models.py"), timeout=250)
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout.count("same:") == 12
     assert done.stdout.count("refused:") == 4
 
 
 @pytest.mark.long
-def test_every_way_goes_on_from_a_checkpoint(shell: Shell) -> None:
+def test_every_way_goes_on_from_a_checkpoint(forked_shell: Shell) -> None:
     worker = str(WORKERS / "checkpoints.py")
-    done = shell.weft("run", "-n", "3", worker, str(shell.folder / "kept"), timeout=250)
+    done = forked_shell.weft("run", "-n", "3", worker, str(forked_shell.folder / "kept"), timeout=250)
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout.count("same:") == 12
 
