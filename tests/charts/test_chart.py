@@ -23,6 +23,8 @@ from weft.launch.engines.kubernetes.objects.request import make_request
 from weft.launch.engines.kubernetes.permissions import role
 from weft.launch.pod_settings import KubernetesConfig
 
+pytestmark = pytest.mark.xdist_group("charts")  # Go compiles its library for them, once
+
 GOLDEN = Path(__file__).parent / "golden"
 RUN: dict[str, Any] = {  # every setting of MLBatch's generator that a run can have
     "jobName": "tuner",
