@@ -51,6 +51,17 @@ CONTAINERS = frozenset(
         "WeakSet",
     ]
 )
+# Places that may write to os.environ, each with its reason.
+MAY_WRITE_ENVIRONMENT = {
+    "weft.compat.horovod.engine.place": "scripts of Horovod read HOROVOD_RANK and its kin, which its library sets",
+    "weft.elastic.worker.group": "scripts and torch read RANK and WORLD_SIZE, which change with the view",
+}
+# Containers and names of modules that functions change, each with its reason.
+MAY_CHANGE = {
+    "weft.context._context": "a process is in one world, as torch.distributed has it",
+    "weft.reporting.steps._clock": "torch has one list of hooks of optimizers, and this stands in it once",
+    "weft.tune.study.journal._OPEN": "two studies of one process share the lock of a folder",
+}
 OPENINGS = frozenset(
     ["what", "which", "how", "who", "whose", "where", "whether", "when", "why", "that", "those"]
 )
@@ -217,11 +228,11 @@ def _rebound(module: Module) -> set[str]:
 
 
 def environment_writes(found: dict[str, Module], bound: int) -> Count:
-    """Count the places that write to os.environ."""
+    """Count the places that write to os.environ, and the functions that may write to an `environ` they are given."""
     offenders = []
     for module in found.values():
         for node in module.nodes:
-            if _writes_environment(node):
+            if _writes_environment(node) or _takes_environment(node):
                 offenders.append(f"{module.name}:{node.lineno}")
     return Count("writes to os.environ", len(offenders), bound, tuple(offenders))
 
@@ -233,6 +244,15 @@ def _writes_environment(node: ast.AST) -> TypeGuard[ast.expr]:
         changes = _dotted(node.func.value) == "os.environ" and node.func.attr in MUTATORS
         return changes or _dotted(node.func) in ("os.putenv", "os.unsetenv")
     return False
+
+
+def _takes_environment(node: ast.AST) -> TypeGuard[ast.arg]:
+    return (
+        isinstance(node, ast.arg)
+        and node.arg == "environ"
+        and node.annotation is not None
+        and ast.unparse(node.annotation).startswith("MutableMapping")
+    )
 
 
 def _dotted(node: ast.expr) -> str:
@@ -263,8 +283,8 @@ def counts() -> list[Count]:
         files_in_a_folder(found, 15),
         repeated_class_names(found, 2),
         largest_import_cycle(found, 0),
-        mutable_module_state(found, 5),
-        environment_writes(found, 0),
+        mutable_module_state(found, len(MAY_CHANGE)),
+        environment_writes(found, len(MAY_WRITE_ENVIRONMENT)),
         docstrings_without_subject(found, 0),
     ]
 

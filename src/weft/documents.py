@@ -23,7 +23,7 @@ from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 import msgspec
 
 from weft.errors import UsageError
-from weft.text import suggestion
+from weft.text import format_size, suggestion
 
 LARGEST_BYTES = 16 << 20  # of a document: a larger file is another kind of file
 _WORDS = {
@@ -56,7 +56,10 @@ def read_text(path: Path, *, kind: str = "a text file", error: type[UsageError] 
     """Return the text of a file in UTF-8, without a byte order mark."""
     try:
         if path.is_file() and path.stat().st_size > LARGEST_BYTES:
-            raise error(f"{path} must be {kind} of at most 16 MiB, got more; name another file")
+            raise error(
+                f"{path} must be {kind} of at most {format_size(LARGEST_BYTES, trimmed=True)}, got more; "
+                "name another file"
+            )
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as wrong:
         raise error(

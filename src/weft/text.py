@@ -142,15 +142,16 @@ def format_share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.2g}%" if whole > 0 else "0%"
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count and its noun: `1 step`, `12 steps`, `2 micro-batches`, `0 copies`."""
+def plural(count: float, noun: str) -> str:
+    """Return a count and its noun: `1 step`, `12 steps`, `2 micro-batches`, `0 copies`, `1.5 cores`."""
+    shown = f"{count:g}" if isinstance(count, float) else str(count)
     if count == 1:
-        return f"1 {noun}"
+        return f"{shown} {noun}"
     if noun.endswith(("ch", "sh", "s", "x", "z")):
-        return f"{count} {noun}es"
+        return f"{shown} {noun}es"
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
-        return f"{count} {noun[:-1]}ies"
-    return f"{count} {noun}s"
+        return f"{shown} {noun[:-1]}ies"
+    return f"{shown} {noun}s"
 
 
 def shorten(value: object, most: int = SHOWN_CHARACTERS) -> str:

@@ -18,6 +18,7 @@ from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.environment import common_variables, worker_variables
 from weft.launch.masking import masked
+from weft.text import plural
 from weft.topology.alike import verify_alike
 from weft.topology.cpulist import format_cpulist
 from weft.topology.dimensions import Dimensions, infer_dimensions
@@ -288,7 +289,9 @@ def _from_rankfile(
     counts = tuple(map(len, lines))
     total = len(config.rankfile.lines)
     if config.workers is not None and config.workers != total:
-        raise UsageError(f"-n must match the rank file, got -n {config.workers} and {total} ranks; drop -n")
+        raise UsageError(
+            f"-n must match the rank file, got -n {config.workers} and {plural(total, 'rank')}; drop -n"
+        )
     return counts, lines
 
 

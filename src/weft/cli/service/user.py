@@ -20,7 +20,7 @@ from weft.cli.jobs.options import (
 from weft.cli.jobs.printing import moment, plain
 from weft.cli.values import Real, Size, Text
 from weft.errors import UsageError
-from weft.text import format_size, format_table, suggestion
+from weft.text import format_size, format_table, plural, suggestion
 
 if TYPE_CHECKING:
     from weft.jobs.api.types.accounts import LinkAnswer, UserQuota, UserView
@@ -253,7 +253,7 @@ def _print(users: tuple[UserView, ...], as_json: bool) -> None:
 
 def quota_text(found: UserQuota) -> str:
     """Return the limits of a user: `8 cores, 2 gpus`, or `-` where there are none."""
-    parts = [f"{found.cpus:g} core{'s' if found.cpus != 1 else ''}"] if found.cpus is not None else []
+    parts = [plural(found.cpus, "core")] if found.cpus is not None else []
     parts += [format_size(int(found.memory_bytes))] if found.memory_bytes is not None else []
-    parts += [f"{found.gpus:g} gpu{'s' if found.gpus != 1 else ''}"] if found.gpus is not None else []
+    parts += [plural(found.gpus, "gpu")] if found.gpus is not None else []
     return ", ".join(parts) or "-"

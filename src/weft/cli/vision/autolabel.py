@@ -12,6 +12,7 @@ import click
 
 from weft.cli.paths import ExistingFolder, OutputFolder
 from weft.cli.values import Real, Text
+from weft.text import plural
 
 
 @click.command("autolabel")
@@ -73,4 +74,8 @@ def command(
         write(labelled, out, "coco")
     shapes = sum(len(one.shapes) for one in made.values())
     done = {"pictures": len(made), "objects": shapes, "folder": str(out)}
-    click.echo(json.dumps(done) if as_json else f"{len(made)} pictures labelled, {shapes} objects, in {out}")
+    click.echo(
+        json.dumps(done)
+        if as_json
+        else f"{plural(len(made), 'picture')} labelled, {plural(shapes, 'object')}, in {out}"
+    )

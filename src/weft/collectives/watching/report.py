@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from weft.collectives.watching.spans import CALL, CALLER, DIMENSIONS, Span, common, length, under_way, waiting
+from weft.text import format_seconds, format_size, plural
 
 ARRIVALS = 256  # calls of which a rank tells when it began
 _OTHER = "other"  # calls that go through no dimension
@@ -181,14 +182,16 @@ def _average(everyone: Sequence[Figures], name: str) -> Share:
 
 def render_report(report: CommunicationReport) -> str:
     """Return the report as a table."""
-    step = _time(report.step_s)
+    step = format_seconds(report.step_s)
     head = f"steps {report.first_step}-{report.last_step}: {step} a step, {report.world} ranks"
     lines = [f"weft: {head} on {report.hosts} host{'s' * (report.hosts != 1)}"]
     rows = [("dimension", "mode", "calls", "bytes", "time a step", "of the step")]
     for name, share in report.dimensions.items():
         part = f"{share.seconds / report.step_s:.1%}" if report.step_s else ""
-        size = _size(share.nbytes)
-        rows.append((name, ", ".join(share.modes), f"{share.calls}", size, _time(share.seconds), part))
+        size = format_size(share.nbytes, trimmed=True)
+        rows.append(
+            (name, ", ".join(share.modes), f"{share.calls}", size, format_seconds(share.seconds), part)
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
@@ -203,12 +206,14 @@ def _remarks(report: CommunicationReport) -> list[str]:
         lines.append(f"{report.overlap:.0%} of the communication went on while the caller computed")
     if (late := report.latest) is not None:
         lines.append(
-            f"latest: rank {late.rank} on {late.host}, {_time(late.late_s)} after the first (+/- "
-            f"{_time(late.spread_s)}), last in {late.last:.0%} of {late.calls} calls"
+            f"latest: rank {late.rank} on {late.host}, {format_seconds(late.late_s)} after the first (+/- "
+            f"{format_seconds(late.spread_s)}), last in {late.last:.0%} of {late.calls} calls"
         )
     varying = report.most_varying
     if varying is not None and late is not None and varying.rank != late.rank:
-        lines.append(f"varies most: rank {varying.rank} on {varying.host}, +/- {_time(varying.spread_s)}")
+        lines.append(
+            f"varies most: rank {varying.rank} on {varying.host}, +/- {format_seconds(varying.spread_s)}"
+        )
     if report.ranks < report.world:
         lines.append(f"{report.world - report.ranks} of {report.world} ranks gave no figures in time")
     if report.verified:
@@ -217,19 +222,4 @@ def _remarks(report: CommunicationReport) -> list[str]:
 
 
 def verified_line(count: int, worst: float) -> str:
-    plural = "s" * (count != 1)
-    return f"{count} all_reduce{plural} verified, largest relative error {worst:.2g}"
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.2g} us"
-
-
-def _size(nbytes: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes >= scale:
-            return f"{nbytes / scale:.3g} {unit}"
-    return f"{nbytes} B"
+    return f"{plural(count, 'all_reduce')} verified, largest relative error {worst:.2g}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+from weft.text import plural
+
 STEPS_TO_JUDGE = 8  # committed steps with gradients after which the use of optimizers is judged
 
 
@@ -59,7 +61,7 @@ def advise(applied: int, lost: int) -> str | None:
     """Say what is wrong if an optimizer stepped in so few of the steps that had gradients. Pure."""
     if not applied:
         return (
-            f"optimizer.step() must be called after loss.backward(), got {lost} steps without it; "
+            f"optimizer.step() must be called after loss.backward(), got {plural(lost, 'step')} without it; "
             "nothing is trained"
         )
     if lost < applied:

@@ -13,6 +13,7 @@ from typing import IO
 from weft.errors import UsageError
 from weft.files import write_whole
 from weft.jobs.code.snapshot import LARGEST_FILE_BYTES, MOST_BYTES, MOST_FILES, CodeSnapshot, SnapshotFile
+from weft.text import format_size
 
 
 class BlobDraft:
@@ -26,7 +27,10 @@ class BlobDraft:
         """Add a part; the whole must be within the bound of a file."""
         self._size += len(part)
         if self._size > LARGEST_FILE_BYTES:
-            raise UsageError("a content must be at most 100 MiB, got more; add the file to .weftignore")
+            raise UsageError(
+                f"a content must be at most {format_size(LARGEST_FILE_BYTES, trimmed=True)}, got more; "
+                "add the file to .weftignore"
+            )
         self._hash.update(part)
         self._file.write(part)
 
@@ -59,7 +63,8 @@ class BlobStore:
             raise UsageError(f"a content must have the digest {digest[:12]}, got {found[:12]}; send it again")
         if len(data) > LARGEST_FILE_BYTES:
             raise UsageError(
-                f"a content must be at most 100 MiB, got {len(data)} bytes; add the file to .weftignore"
+                f"a content must be at most {format_size(LARGEST_FILE_BYTES, trimmed=True)}, got {len(data)} bytes; "
+                "add the file to .weftignore"
             )
         path = self._path(digest)
         if not path.is_file():
@@ -121,7 +126,10 @@ class BlobStore:
 def check_snapshot(snapshot: CodeSnapshot) -> None:
     """Refuse a snapshot, which a client may have made up, that has bad paths or is too large."""
     if len(snapshot.files) > MOST_FILES or snapshot.total_bytes > MOST_BYTES:
-        raise UsageError(f"a snapshot must have at most {MOST_FILES} files of 500 MiB in all, got more")
+        raise UsageError(
+            f"a snapshot must have at most {MOST_FILES} files of {format_size(MOST_BYTES, trimmed=True)} in all, "
+            "got more"
+        )
     paths = {file.path for file in snapshot.files}
     if len(paths) != len(snapshot.files):
         raise UsageError("a snapshot must name each path once, got one twice; take it again")

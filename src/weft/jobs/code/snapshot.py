@@ -177,7 +177,8 @@ def _file(root: Path, path: PurePosixPath) -> SnapshotFile | None:
     if place.stat().st_size > LARGEST_FILE_BYTES:
         shown = format_size(place.stat().st_size)
         raise UsageError(
-            f"a file of the code must be at most 100 MiB, got {place} of {shown}; add it to .weftignore"
+            f"a file of the code must be at most {format_size(LARGEST_FILE_BYTES, trimmed=True)}, "
+            f"got {place} of {shown}; add it to .weftignore"
         )
     with place.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()

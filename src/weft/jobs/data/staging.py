@@ -23,6 +23,7 @@ from weft.jobs.store.database import Database
 from weft.jobs.store.events import add_event
 from weft.jobs.store.jobs import StoredJob
 from weft.s3 import S3Bucket, S3Place, parse_place
+from weft.text import plural
 
 CHECKPOINTS = "checkpoints"  # the output that means the job's checkpoints
 
@@ -113,7 +114,7 @@ class DataStaging:
             source = folder.parent / CHECKPOINTS if name == CHECKPOINTS else folder / "outputs" / name
             bucket = await self.bucket(place, job.user_id)
             count = await asyncio.to_thread(upload_folder, bucket, source)
-            kept = f"{count} files of {name} are at {place}"
+            kept = f"{place} has {plural(count, 'file')} of {name}"
             await self._database.write(
                 lambda c, kept=kept: add_event(c, f"job:{job.id}", "note", job=job.id, text=kept)  # type: ignore[misc]
             )

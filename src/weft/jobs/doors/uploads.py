@@ -24,6 +24,7 @@ from weft.errors import UsageError
 from weft.jobs.code.blobs import BlobStore, check_snapshot
 from weft.jobs.code.snapshot import LARGEST_FILE_BYTES, MOST_BYTES, MOST_FILES, CodeSnapshot, SnapshotFile
 from weft.jobs.doors.access import DoorError
+from weft.text import format_size
 
 MOST_PARTS = 20
 MOST_UPLOAD_BYTES = MOST_BYTES + (4 << 20)
@@ -122,7 +123,8 @@ async def _bounded(request: Request, most_bytes: int) -> AsyncGenerator[bytes, N
         total += len(part)
         if total > most_bytes:
             raise DoorError(
-                "too-large", f"an upload must be at most {most_bytes >> 20} MiB, got more; send less"
+                "too-large",
+                f"an upload must be at most {format_size(most_bytes, trimmed=True)}, got more; send less",
             )
         yield part
 
@@ -228,7 +230,8 @@ def _keep(blobs: BlobStore, entries: Iterator[Entry]) -> CodeSnapshot:
         total += len(data)
         if len(data) > LARGEST_FILE_BYTES or total > MOST_BYTES or len(files) >= MOST_FILES:
             raise DoorError(
-                "too-large", f"code must be at most {MOST_FILES} files of 500 MiB in all, got more"
+                "too-large",
+                f"code must be at most {MOST_FILES} files of {format_size(MOST_BYTES, trimmed=True)} in all, got more",
             )
         digest = hashlib.sha256(data).hexdigest()
         blobs.add(digest, data)

@@ -12,6 +12,7 @@ from weft.jobs.scheduler.decide import Decision, Scheduler
 from weft.jobs.scheduler.model import NO_LIMIT_S, JobRequest, Start, Why
 from weft.jobs.scheduler.placement import place
 from weft.jobs.scheduler.queue import standing
+from weft.text import plural
 
 
 @dataclass(frozen=True)
@@ -132,4 +133,4 @@ def never_fits_text(scheduler: Scheduler, job: JobRequest) -> str:
         if need > largest:
             return f"a worker needs {need:g} {name}, the largest host has {largest:g}"
     room = int(table.slots(job.demand, table.total).sum())
-    return f"it needs {job.min_workers} workers at least, the hosts have room for {room}"
+    return f"it needs {plural(job.min_workers, 'worker')} at least, the hosts have room for {room}"

@@ -15,6 +15,7 @@ from weft.jobs.spec.model import JobSpec
 from weft.jobs.spec.read import SpecError, SpecProblem, convert_spec, resolve
 from weft.jobs.store.events import add_audit
 from weft.jobs.store.jobs import StoredJob, change_job, move_job, need_job, spec_of
+from weft.text import plural
 
 STATE_ACTIONS = ("stop", "pause", "resume", "retry", "hold", "release")
 ACTIONS = (*STATE_ACTIONS, "scale", "priority", "restart")
@@ -69,7 +70,7 @@ def _scale(connection: sa.Connection, job: StoredJob, workers: int) -> None:
         )
     if not is_elastic(resolve(spec_of(connection, job.id))):
         raise StateError(
-            f"a job must be elastic to scale, got {job.max_workers} workers; submit it with workers: MIN:MAX"
+            f"a job must be elastic to scale, got {plural(job.max_workers, 'worker')}; submit it with workers: MIN:MAX"
         )
     if not job.min_workers <= workers <= job.max_workers:
         raise UsageError(

@@ -25,7 +25,7 @@ from weft.errors import UsageError
 from weft.jobs.spec.cron import next_time_ms
 from weft.jobs.spec.model import JobSpec, RegexSource
 from weft.launch.command import Command
-from weft.text import parse_duration, parse_size
+from weft.text import format_size, parse_duration, parse_size
 
 LARGEST_SPEC_BYTES = 1 << 20
 MOST_ARRAY_JOBS = 10_000
@@ -77,7 +77,14 @@ def read_spec(text: str | bytes) -> JobSpec:
 
     if len(text) > LARGEST_SPEC_BYTES:
         raise SpecError(
-            (SpecProblem("the file", "be at most 1 MiB", f"{len(text)} bytes", "keep data in files"),)
+            (
+                SpecProblem(
+                    "the file",
+                    f"be at most {format_size(LARGEST_SPEC_BYTES, trimmed=True)}",
+                    f"{len(text)} bytes",
+                    "keep data in files",
+                ),
+            )
         )
     try:
         found = parse_yaml(text)

@@ -21,7 +21,7 @@ from weft.learn.tables.report import fingerprint
 from weft.learn.tables.s3_files import S3Table, is_in_s3
 from weft.learn.tables.sizes import COLUMN_BYTES, most_columns, parse_memory
 from weft.learn.tables.svmlight import LABEL, SUFFIXES, is_svmlight
-from weft.text import round_up_size
+from weft.text import plural, round_up_size
 
 NAMES = (*KINDS, *SUFFIXES)
 
@@ -124,7 +124,8 @@ def _converted(sources: list[Any], folder: Path, target: str, memory: str | int 
     if not report.clean:
         told = "; ".join(report.lines()[:3])
         warnings.warn(
-            f"{report.bad_rows} rows and {len(report.bad_files)} files were left out: {told}", stacklevel=5
+            f"left out are {plural(report.bad_rows, 'row')} and {plural(len(report.bad_files), 'file')}: {told}",
+            stacklevel=5,
         )
     return table
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.errors import PictureError
+from weft.text import format_size
 from weft.vision.pictures.headers import PICTURE_SUFFIXES
 from weft.vision.records import LabelledShape, Split
 
@@ -121,7 +122,9 @@ def text_of(path: Path, most_bytes: int = LARGEST_TEXT) -> str:
     """Return a file of labels as text; one that is too large or no UTF-8 is refused."""
     try:
         if path.stat().st_size > most_bytes:
-            raise PictureError(f"{path.name} must have at most {most_bytes >> 20} MiB to be a file of labels")
+            raise PictureError(
+                f"{path.name} must have at most {format_size(most_bytes, trimmed=True)} to be a file of labels"
+            )
         return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise PictureError(f"{path.name} must be a readable file of labels in UTF-8: {error}") from None

@@ -28,6 +28,7 @@ from weft.collectives.modes.peers import DimensionPeers, did_not_come
 from weft.collectives.modes.shared_memory.files import HOME, PREFIX, new_name, start_time, sweep
 from weft.collectives.modes.shared_memory.waiting import Spinner
 from weft.errors import CollectiveError, PeerError
+from weft.text import format_size
 
 _NAME = re.compile(rf"{PREFIX}[0-9a-zA-Z-]+")
 FAR_BYTES, ALL_FAR_BYTES = 32 << 20, 128 << 20  # shared at most, by a rank and by a host
@@ -80,7 +81,7 @@ def open_together(peers: DimensionPeers, near_bytes: int) -> tuple[str, int, int
     except OSError as error:
         peers.store.set(key, "")
         raise CollectiveError(
-            f"/dev/shm must have {peers.size * slab >> 20} MiB to share, got {error.strerror}; make it larger "
+            f"/dev/shm must have {format_size(peers.size * slab)} to share, got {error.strerror}; make it larger "
             "(mount -o remount,size=1G /dev/shm) or use --mode gloo"
         ) from error
     peers.store.set(key, f"{file} {slab}")

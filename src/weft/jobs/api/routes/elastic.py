@@ -22,6 +22,7 @@ from weft.jobs.lifecycle import ENDED
 from weft.jobs.store.attempts import StoredAttempt, attempts_of
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.store.metrics import MetricSummary, history, summaries
+from weft.text import plural
 
 MOST_ITEMS = 1000
 _STEPS = 64  # of each worker in the heat strip
@@ -67,9 +68,9 @@ async def show_ledger(call: ApiCall) -> LedgerView:
     steps, samples = sum(row.steps for row in report.epochs), sum(row.samples for row in report.epochs)
     problems = tuple(problem.text for problem in report.problems[:100])
     if report.exact:
-        text = f"{steps} steps consumed {samples} samples, each once an epoch"
+        text = f"{plural(steps, 'step')} consumed {plural(samples, 'sample')}, each once an epoch"
         return LedgerView(True, "whole" if found.state in ENDED else "running", text, steps, samples, ())
-    return LedgerView(True, "broken", f"{len(report.problems)} problems", steps, samples, problems)
+    return LedgerView(True, "broken", plural(len(report.problems), "problem"), steps, samples, problems)
 
 
 def _ledger(run_dir: Path) -> LedgerReport | str | None:

@@ -10,10 +10,10 @@ from msgspec import Meta, field
 
 from weft.documents import describe_mismatch, parse_yaml
 from weft.errors import UsageError
+from weft.text import format_size, parse_size
 
 LARGEST_BYTES = 1 << 20
-_SIZE = re.compile(r"\s*(\d+)\s*(mb|mib|gb|gib)\s*", re.IGNORECASE)
-_UNITS = {"mb": 10**6, "mib": 1 << 20, "gb": 10**9, "gib": 1 << 30}
+_MEMORY = re.compile(r"\s*\d+\s*[mg]i?b\s*", re.IGNORECASE | re.ASCII)
 
 
 class ManifestError(UsageError):
@@ -80,7 +80,10 @@ def read_manifest(text: str | bytes) -> Manifest:
     import yaml
 
     if len(text) > LARGEST_BYTES:
-        raise ManifestError(f"a manifest must be at most 1 MiB, got {len(text)} bytes; keep data in files")
+        raise ManifestError(
+            f"a manifest must be at most {format_size(LARGEST_BYTES, trimmed=True)}, got {len(text)} bytes; "
+            "keep data in files"
+        )
     try:
         found = parse_yaml(text)
         manifest = msgspec.convert(found, Manifest)
@@ -102,9 +105,8 @@ def parse_memory(text: str | None, what: str = "memory") -> int | None:
     """Return the bytes of `8Gb` or `512 MiB`; FfDL gave 512 MB where it could not read it, we refuse that."""
     if text is None:
         return None
-    match = _SIZE.fullmatch(text)
-    if match is None:
+    if not _MEMORY.fullmatch(text):
         raise ManifestError(
             f"{what} must be a whole number and MB, MiB, GB or GiB, got {text[:40]!r}; write 8GiB"
         )
-    return int(match[1]) * _UNITS[match[2].lower()]
+    return parse_size(text, what, write="8GiB", error=ManifestError)

@@ -25,6 +25,7 @@ from weft.jobs.store.snapshots import add_snapshot
 from weft.jobs.studies import store
 from weft.jobs.studies.algorithms import InstalledAlgorithm
 from weft.jobs.studies.begin import begin_study
+from weft.text import format_size
 from weft.tune.study.config import StudyConfig
 from weft.tune.study.state import SearchState
 
@@ -264,7 +265,9 @@ def read_data(part: IO[bytes]) -> bytes:
     """Return the description of a search; one that is too large is refused."""
     text = part.read(MOST_DATA_BYTES + 1)
     if len(text) > MOST_DATA_BYTES:
-        raise DoorError("too-large", f"data must be at most {MOST_DATA_BYTES >> 20} MiB, got more")
+        raise DoorError(
+            "too-large", f"data must be at most {format_size(MOST_DATA_BYTES, trimmed=True)}, got more"
+        )
     return text
 
 

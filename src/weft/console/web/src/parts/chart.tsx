@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { smooth, stepAt, xValues, type Line, type XAxis } from "../text/curves";
-import { bytes, count, duration, finePercent, number } from "../text/format";
+import { bytes, count, duration, finePercent, number, plural } from "../text/format";
 import { colour, useColourTurn } from "../theme";
 import css from "./chart.module.css";
 
@@ -84,7 +84,7 @@ export function Chart({ title, metric = title, lines, axis, smoothing, log, heig
     <figure className={css.chart} data-testid="chart">
       <div className={css.head}>
         <figcaption className={css.title}>{title}</figcaption>
-        {odd > 0 && <span className={css.odd}>not finite in {count(odd)} {odd === 1 ? "place" : "places"}</span>}
+        {odd > 0 && <span className={css.odd}>not finite in {plural(odd, "place")}</span>}
         <ul className={css.legend}>
           {lines.map((line, index) => (
             <li key={line.label}>

@@ -54,11 +54,14 @@ export function count(value: number): string {
   return value.toLocaleString("en-US").replaceAll(",", "\u202f");
 }
 
+const ROUNDS_UP = 0.9995; // of a unit: from here on three figures show the next one, 1 MiB in place of 1024 KiB
+
+/** Returns a size as `weft.text` does: three figures in the largest unit that fits. */
 export function bytes(value: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let size = value;
   let unit = 0;
-  while (size >= 1024 && unit < units.length - 1) {
+  while (size >= 1024 * ROUNDS_UP && unit < units.length - 1) {
     size /= 1024;
     unit += 1;
   }
@@ -75,5 +78,5 @@ export function finePercent(share: number): string {
 }
 
 export function plural(amount: number, one: string, many: string = `${one}s`): string {
-  return `${count(amount)} ${amount === 1 ? one : many}`;
+  return `${number(amount)} ${amount === 1 ? one : many}`;
 }

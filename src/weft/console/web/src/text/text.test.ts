@@ -19,7 +19,7 @@ describe("numbers and times", () => {
   it.each([[0.12345678, "0.1235"], [1e-5, "1.00e-5"], [12_345_678.5, "1.23e7"], [1234, "1\u202f234"], [null, "–"], [NaN, "NaN"]])("%s is %s", (value, text) =>
     expect(number(value)).toBe(text));
   it("writes sizes, counts and ages", () => {
-    expect([bytes(900), bytes(1536), bytes(80 * 2 ** 30)]).toEqual(["900 B", "1.5 KiB", "80 GiB"]);
+    expect([bytes(900), bytes(1536), bytes(2 ** 20 - 1), bytes(80 * 2 ** 30)]).toEqual(["900 B", "1.5 KiB", "1 MiB", "80 GiB"]);
     expect([count(10_000), plural(1, "job"), plural(2, "job")]).toEqual(["10\u202f000", "1 job", "2 jobs"]);
     expect([ago(0, 2000), ago(0, 90_000), until(3_700_000, 0)]).toEqual(["now", "1 m ago", "in 1 h 01 m"]);
   });

@@ -1,7 +1,7 @@
 /** The quota of a user: the most that their jobs may hold at a time, and their weight in the fair share. */
 import type { UserQuota, UserView } from "../../api/types";
 import { Button, Dialog, Field } from "../../parts/controls";
-import { bytes, number } from "../../text/format";
+import { bytes, number, plural } from "../../text/format";
 import { submitted } from "./parts";
 import css from "./settings.module.css";
 
@@ -10,7 +10,7 @@ const GIB = 2 ** 30;
 /** Returns limits in words: "8 cores, 2 GPUs, weight 2", or "no limit". */
 export function limitsOf(quota: UserQuota | undefined): string {
   const { cpus = null, memory_bytes: memory = null, gpus = null, weight = 1 } = quota ?? {};
-  const parts = [cpus !== null && `${number(cpus)} ${cpus === 1 ? "core" : "cores"}`, memory !== null && bytes(memory), gpus !== null && `${number(gpus)} ${gpus === 1 ? "GPU" : "GPUs"}`, weight !== 1 && `weight ${number(weight)}`];
+  const parts = [cpus !== null && plural(cpus, "core"), memory !== null && bytes(memory), gpus !== null && plural(gpus, "GPU"), weight !== 1 && `weight ${number(weight)}`];
   return parts.filter(Boolean).join(", ") || "no limit";
 }
 
