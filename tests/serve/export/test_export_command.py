@@ -98,7 +98,7 @@ def test_from_weights_to_a_model_in_the_store(folder: Path, tmp_path: Path, fork
     ]
     assert row.split()[0] == "fp32"
     assert row.split()[-4:] == ["100.0%", "100.0%", "(model", "100.0%)"]
-    assert last == "m.onnx: as the model on given samples, in batches of 1, 2, 5 and all at once"
+    assert last == "m.onnx: agrees with the model on given samples, in batches of 1, 2, 5 and all at once"
 
     pushed = json.loads(run("model", "push", "m.onnx", "compass", "--alias", "production", "--json"))
     assert (pushed["name"], pushed["version"], pushed["aliases"]) == ("compass", 1, ["latest", "production"])

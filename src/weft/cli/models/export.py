@@ -133,7 +133,7 @@ def render(done: Exported) -> str:
     lines = format_table(rows, left=rows[0])
     checked = ", ".join(map(str, done.parity.batches))
     lines.append(
-        f"{done.path}: as the model on {done.parity.samples} samples, in batches of {checked} and all at once"
+        f"{done.path}: agrees with the model on {done.parity.samples} samples, in batches of {checked} and all at once"
     )
     return "\n".join(lines)
 
