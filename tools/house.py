@@ -262,6 +262,28 @@ def _dotted(node: ast.expr) -> str:
     return ""
 
 
+def private_torch(found: dict[str, Module], bound: int) -> Count:
+    """Count the uses of private names of torch outside the file `torch_private.py` that each package has for them."""
+    offenders = []
+    for module in found.values():
+        if module.path.stem != "torch_private":
+            offenders += [f"{module.name}:{name}" for node in module.nodes for name in _private_names(node)]
+    return Count("private names of torch at large", len(offenders), bound, tuple(offenders))
+
+
+def _private_names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith(("torch.", "dist.")):
+        names = [ast.unparse(node)]
+    else:
+        return
+    for name in names:
+        last = name.split(".")[-1] if isinstance(node, ast.Attribute) else name
+        if any(part.startswith("_") and not part.startswith("__") for part in last.split(".")):
+            yield name
+
+
 def docstrings_without_subject(found: dict[str, Module], bound: int) -> Count:
     """Count the modules and public classes whose docstring is missing or opens with a question word."""
     offenders = []
@@ -285,6 +307,7 @@ def counts() -> list[Count]:
         largest_import_cycle(found, 0),
         mutable_module_state(found, len(MAY_CHANGE)),
         environment_writes(found, len(MAY_WRITE_ENVIRONMENT)),
+        private_torch(found, 0),
         docstrings_without_subject(found, 0),
     ]
 

@@ -212,7 +212,7 @@ def init_with(
         leave_at_exit()
         timeout = None if timeout_s is None else timedelta(seconds=timeout_s)
         if world.size == 1 and "MASTER_ADDR" not in os.environ:
-            from torch._C._distributed_c10d import HashStore
+            from weft.collectives.torch_private import HashStore
 
             dist.init_process_group(
                 backend, store=HashStore(), rank=0, world_size=1, timeout=timeout, pg_options=ours

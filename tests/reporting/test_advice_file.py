@@ -17,8 +17,8 @@ def test_advice_is_given_once_and_in_whole_lines(tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     advice = AdviceFile(str(tmp_path / "advice.jsonl"), told.append)
     assert advice.new() == ()
-    add_advice(tmp_path, {"action": "halve-rate", "rule": "divergence", "text": "it diverges"}, None)
-    add_advice(tmp_path, {"action": "clip", "rule": "exploding-gradients", "text": "it explodes"}, None)
+    add_advice(tmp_path, "halve-rate", "divergence", "it diverges", None)
+    add_advice(tmp_path, "clip", "exploding-gradients", "it explodes", None)
     first, second = advice.new()
     assert (first.number, first.action, first.rule, second.number) == (1, "halve-rate", "divergence", 2)
     with (tmp_path / "advice.jsonl").open("a") as file:

@@ -1,4 +1,4 @@
-"""Private names of torch that the collectives use, with the versions they hold for. No other file of this part has any.
+"""Private names of torch that the collectives use, and the parts above them, with the versions they hold for.
 
     name                                                   torch        used for
     Backend._plugins                                       2.11 - 2.13  whether a backend is registered already
@@ -6,10 +6,11 @@
     distributed_c10d._new_process_group_helper             2.11 - 2.13  the one place where torch makes a group
     rendezvous._rendezvous_handlers                        2.11 - 2.13  where "env://" is answered
     distributed_c10d.monitored_barrier (replaced)          2.11 - 2.13  refuses all backends but Gloo, by name
+    distributed_c10d._get_default_store, ..._group         2.11 - 2.13  the world that a script has made
     _C._distributed_c10d.Store, PrefixStore, Work,         2.11 - 2.13  bases and types; the public names of the same
-      TCPStore, GradBucket                                              classes have no type stubs
+      TCPStore, HashStore, GradBucket                                   classes have no type stubs
     ProcessGroup._device_types, ._get_backend              2.11 - 2.13  overridden by `groups/group.py`
-    _foreach_copy_, _foreach_add_                          2.11 - 2.13  many small tensors in one call
+    _foreach_copy_, _add_, _mul_, _div_, _lerp_            2.11 - 2.13  many small tensors in one call
 
 A group in Python must be a whole ProcessGroup, whose methods are found by name: `groups/` has those of 2.11 (such as
 `_allgather_base`) and those of 2.13 (`all_gather_single`). `tests/collectives/test_torch_private.py` tries every name
@@ -27,11 +28,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import GradBucket, PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import GradBucket, HashStore, PrefixStore, Store, TCPStore
 from torch._C._distributed_c10d import Work as TorchWork
 from torch.distributed import distributed_c10d as c10d
 
-__all__ = ["GradBucket", "PrefixStore", "Store", "TCPStore", "TorchWork"]  # and the functions below
+__all__ = [
+    "GradBucket",
+    "HashStore",
+    "PrefixStore",
+    "Store",
+    "TCPStore",
+    "TorchWork",
+]  # and the functions below
 
 _c10d: Any = c10d  # its stubs have no private names
 
@@ -57,6 +65,16 @@ def backends_of_process() -> list[str]:
     return list(_c10d._world.pg_backend_config.values())
 
 
+def world_store() -> Any:
+    """Return the store in which the members of torch's world met."""
+    return _c10d._get_default_store()
+
+
+def world_group() -> Any:
+    """Return the group of torch's world."""
+    return _c10d._get_default_group()
+
+
 def rendezvous_handlers() -> dict[str, Any]:
     """Return torch's own table of how a world meets, by the scheme of its address."""
     # By its full name: `torch.distributed.rendezvous` is a function there.
@@ -77,6 +95,21 @@ def copy_each(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
 def add_to_each(targets: list[torch.Tensor], others: list[torch.Tensor]) -> None:
     """Add to each target its other, all in one call."""
     torch._foreach_add_(targets, others)
+
+
+def multiply_each(tensors: list[torch.Tensor], factor: float) -> None:
+    """Multiply all tensors by a factor, in one call."""
+    torch._foreach_mul_(tensors, factor)
+
+
+def divide_each(tensors: list[torch.Tensor], divisor: float) -> None:
+    """Divide all tensors, in one call."""
+    torch._foreach_div_(tensors, divisor)
+
+
+def move_each_towards(tensors: list[torch.Tensor], others: list[torch.Tensor], share: float) -> None:
+    """Move each tensor towards its other by a share of their difference, in one call."""
+    torch._foreach_lerp_(tensors, others, share)
 
 
 def let_groups_monitor(monitors: Callable[[Any], bool]) -> None:

@@ -1,43 +1,71 @@
 """Folders carried to hosts that do not share them, and back, over the ssh connections that the launcher uses.
 
-carry({"hosts": ["h1"], "take": ["/d/code"], "make": ["/d/outputs"]})    -> {"h1": ["/d/code", "/d/outputs"]}
-carry({"hosts": ["h1"], "give": ["/d/outputs"]})                         what is there comes back to the same path
-carry({"hosts": ["h1"], "remove": ["/d/code"]})
+    carry(["h1"], TakeFolders(("/d/code",), ("/d/outputs",)))    -> {"h1": ("/d/code", "/d/outputs")}
+    carry(["h1"], GiveFolders(("/d/outputs",)))                  what is there comes back to the same path
+    carry(["h1"], RemoveFolders(("/d/code",)))
 
-Requests and answers are plain data, so that `python -m weft.launch.carry` can carry as another user.
+`python -m weft.launch.carry` does the same as another user: it reads a `CarryRequest` and prints a `CarryAnswer`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from weft.errors import ConnectError, WeftError
-from weft.launch.agent.folders import APPEND, GIVE, MAKE, REMOVE, TAKE
+import msgspec
+
+from weft.errors import ConnectError, MessageError, WeftError
+from weft.launch.agent.folders import (
+    ANSWERS,
+    AppendText,
+    FoldersDone,
+    GiveFolders,
+    LackingFolders,
+    RemoveFolders,
+    TakeFolders,
+)
 from weft.launch.engines.ssh import explain_ssh, prepare_ssh, remote_command, ssh_argv
+from weft.messages import Decoder, Message, encode
 
 MOST_AT_ONCE = 8  # hosts
 LOST_AFTER_S = 2.5  # as the launcher has it: connections are shared by those who have the same patience
 
 
-def carry(request: Mapping[str, Any], python: str = sys.executable) -> dict[str, list[str]]:
-    """Carry out a request on all of its hosts; return, by host, the folders that were carried or made."""
-    hosts: Sequence[str] = request["hosts"]
+FoldersOrder = TakeFolders | GiveFolders | RemoveFolders | AppendText
+
+
+class CarryRequest(Message, frozen=True):
+    """An order for several hosts."""
+
+    hosts: tuple[str, ...]
+    order: FoldersOrder
+
+
+class CarryAnswer(Message, frozen=True):
+    """The folders that were carried or made, by host, or why a host did not carry out its order."""
+
+    carried: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    error: str = ""
+
+
+def carry(
+    hosts: Sequence[str], order: FoldersOrder, python: str = sys.executable
+) -> dict[str, tuple[str, ...]]:
+    """Carry out an order on all hosts; return, by host, the folders that were carried or made."""
     prepare_ssh()
     with ThreadPoolExecutor(MOST_AT_ONCE, "carry") as pool:
-        return dict(zip(hosts, pool.map(lambda host: _on_host(host, request, python), hosts), strict=True))
+        return dict(zip(hosts, pool.map(lambda host: _on_host(host, order, python), hosts), strict=True))
 
 
-def _on_host(host: str, request: Mapping[str, Any], python: str) -> list[str]:
+def _on_host(host: str, order: FoldersOrder, python: str) -> tuple[str, ...]:
     argv = ssh_argv(
         host,
         remote_command((python, "-P", "-m", "weft.launch.agent.folders")),
@@ -50,8 +78,8 @@ def _on_host(host: str, request: Mapping[str, Any], python: str) -> list[str]:
         assert process.stdout is not None
         try:
             with process:
-                done = _talk(request, process.stdin, process.stdout)
-        except (OSError, ValueError, tarfile.TarError, EOFError):
+                done = _talk(order, process.stdin, process.stdout)
+        except (OSError, MessageError, tarfile.TarError, EOFError):
             done = None
         if process.returncode or done is None:
             complaints.seek(0)
@@ -60,24 +88,28 @@ def _on_host(host: str, request: Mapping[str, Any], python: str) -> list[str]:
     return done
 
 
-def _talk(request: Mapping[str, Any], source: IO[bytes], out: IO[bytes]) -> list[str]:
-    asked = {key: request[key] for key in (TAKE, MAKE, GIVE, REMOVE, APPEND) if key in request}
-    source.write(json.dumps(asked).encode() + b"\n")
+def _talk(order: FoldersOrder, source: IO[bytes], out: IO[bytes]) -> tuple[str, ...]:
+    source.write(encode(order))
     source.flush()
-    answer = json.loads(out.readline())
-    if GIVE in asked:
-        _receive(answer["given"], out)
-        return list(answer["given"])
-    if REMOVE in asked or APPEND in asked:
-        return list(answer.get("removed", answer.get("appended")))
-    lacking: list[str] = answer["lacking"]
-    if lacking:
-        with tarfile.open(fileobj=source, mode="w|") as archive:
-            for index, path in enumerate(lacking):
-                archive.add(path, arcname=str(index))
-        source.flush()
-        json.loads(out.readline())
-    return [*lacking, *answer["made"]]
+    match ANSWERS.decode(out.readline()):
+        case LackingFolders(lacking, made):
+            if lacking:
+                _send(lacking, source)
+                ANSWERS.decode(out.readline())
+            return (*lacking, *made)
+        case FoldersDone(paths):
+            if isinstance(order, GiveFolders):
+                _receive(paths, out)
+            return paths
+        case other:
+            raise MessageError(f"a host must answer an order about folders, got {other}")
+
+
+def _send(folders: Sequence[str], source: IO[bytes]) -> None:
+    with tarfile.open(fileobj=source, mode="w|") as archive:
+        for index, path in enumerate(folders):
+            archive.add(path, arcname=str(index))
+    source.flush()
 
 
 def _receive(folders: Sequence[str], out: IO[bytes]) -> None:
@@ -95,10 +127,12 @@ def _receive(folders: Sequence[str], out: IO[bytes]) -> None:
 
 def main() -> None:
     """Carry out the request on standard input, as the user of this process."""
+    request = Decoder(CarryRequest).decode(sys.stdin.buffer.readline())
     try:
-        print(json.dumps({"carried": carry(json.load(sys.stdin))}))
+        answer = CarryAnswer(carry(request.hosts, request.order))
     except WeftError as error:
-        print(json.dumps({"error": str(error)}))
+        answer = CarryAnswer(error=str(error))
+    sys.stdout.buffer.write(encode(answer))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from weft.lms.activations.engine import ActivationEngine
 from weft.lms.activations.guard import OperationGuard
 from weft.lms.activations.recorder import StepRecorder
 from weft.lms.device.simulated import SimulatedTransfer
-from weft.lms.device.torch_private import tree_map
+from weft.lms.device.torch_private import cpu_attention, tree_map
 from weft.lms.limit import parse_limit
 from weft.lms.paging.parameters import model_bytes
 from weft.lms.planning.plan import Plan
@@ -180,8 +180,7 @@ class _FusedAttention(TorchFunctionMode):
             repeats = query.shape[-3] // key.shape[-3]
             key, value = (part.repeat_interleave(repeats, -3) for part in (key, value))
         mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
-        fused: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        return fused(query, key, value, 0.0, kwargs.get("is_causal", False), attn_mask=mask)[0]
+        return cpu_attention(query, key, value, 0.0, kwargs.get("is_causal", False), attn_mask=mask)[0]
 
 
 def _called(model: nn.Module, inputs: Any) -> Any:

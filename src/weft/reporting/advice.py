@@ -1,18 +1,32 @@
 """Advice to a running script: lines that the jobs service adds to the file that the variable WEFT_ADVICE names.
 
-Each line is a JSON object: {"number": 1, "action": "halve-rate", "rule": "divergence", "text": "the loss is ..."}. Only
-actions that the job's specification allows have lines. `weft.report` returns those that are new to its process.
+Each line is an `AdviceLine`: {"number": 1, "action": "halve-rate", "rule": "divergence", "text": "the loss is ..."}.
+Only actions that the job's specification allows have lines. `weft.report` returns those that are new to its process.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 VARIABLE = "WEFT_ADVICE"
+
+
+class AdviceLine(msgspec.Struct, frozen=True):
+    """One line of the file."""
+
+    number: int
+    action: str
+    rule: str
+    text: str
+
+    def encode(self) -> bytes:
+        """Return the line, its end included."""
+        return msgspec.json.encode(self) + b"\n"
 
 
 @dataclass(frozen=True)
@@ -55,8 +69,7 @@ class AdviceFile:
 
     def _read(self, line: bytes) -> Advice | None:
         try:
-            entry = json.loads(line)
-            action, rule, text = (str(entry[name]) for name in ("action", "rule", "text"))
-            return Advice(int(entry["number"]), action, rule, text, self._tell)
-        except (ValueError, KeyError, TypeError):
+            found = msgspec.json.decode(line, type=AdviceLine)
+        except (msgspec.DecodeError, ValueError):
             return None
+        return Advice(found.number, found.action, found.rule, found.text, self._tell)

@@ -18,6 +18,7 @@ from weft.reporting.advice import Advice, AdviceFile
 from weft.reporting.channels import ReportChannel, channel_from_env
 from weft.reporting.lines import Entry, encode_entry, split_entry
 from weft.reporting.names import STEP_METRIC
+from weft.reporting.torch_private import current_stream_number
 
 FLUSH_S = 0.1  # between two writes
 AGAIN_S = 1.0  # before a channel that failed is tried again
@@ -256,9 +257,7 @@ def _device_copy(value: Any) -> Any:
     copy = value.detach().clone()
     if not value.is_cuda:
         return _DeviceCopy(copy, torch.accelerator.current_stream(value.device))
-    number = torch._C._cuda_getCurrentRawStream(
-        value.get_device()
-    )  # a stream as an object takes as long as the copy
+    number = current_stream_number(value.get_device())
     return _DeviceCopy(copy, number) if number else copy
 
 

@@ -201,8 +201,8 @@ class JobService:
         """Hand an action to the script of an attempt, in the file that `weft.report` reads."""
         job = await self.database.read(lambda c: need_job(c, job_id))
         owner = await self.owners.of(job.user_id, job.user_name)
-        line = {"action": action, "rule": found.rule, "text": found.text}
-        await asyncio.to_thread(add_advice, self.config.attempt_folder(job_id, attempt), line, owner)
+        folder = self.config.attempt_folder(job_id, attempt)
+        await asyncio.to_thread(add_advice, folder, action, found.rule, found.text, owner)
 
     async def clone(
         self,

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from weft.collectives.torch_private import world_group, world_store
 from weft.errors import UsageError
 from weft.learn.workers.faults import Fault, error_of
 
@@ -79,8 +80,8 @@ class TorchWorkers:
 
 
 def _store() -> Any:
-    return dist.distributed_c10d._get_default_store()
+    return world_store()
 
 
 def _group() -> Any:
-    return dist.distributed_c10d._get_default_group()
+    return world_group()

@@ -43,6 +43,7 @@ __all__ = [
     "WeakStorageRef",
     "around_backward",
     "backward_id",
+    "cpu_attention",
     "current_device_index",
     "current_stream_id",
     "dispatch_modes",
@@ -75,6 +76,7 @@ __all__ = [
     "without_torch_function",
 ]
 
+cpu_attention: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # fused on meta tensors too
 _c: Any = torch._C
 _cuda: Any = torch.cuda
 

@@ -1,4 +1,4 @@
-"""Private names of torch that recording needs, in one place."""
+"""Private names of torch that recording a model needs; they hold for torch 2.11, 2.12 and 2.13."""
 
 from __future__ import annotations
 

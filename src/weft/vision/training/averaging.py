@@ -7,6 +7,8 @@ import copy
 import torch
 from torch import nn
 
+from weft.collectives.torch_private import move_each_towards
+
 
 class AveragedWeights:
     """A copy of a model whose weights follow the model's, more slowly as training goes on."""
@@ -27,8 +29,6 @@ class AveragedWeights:
         if self.steps % self._every:
             return
         decay = min(self._decay**self._every, (1 + self.steps) / (10 + self.steps)) if self._decay else 0.0
-        torch._foreach_lerp_(
-            [one for one, _ in self._floats], [other for _, other in self._floats], 1 - decay
-        )
+        move_each_towards([one for one, _ in self._floats], [other for _, other in self._floats], 1 - decay)
         for one, other in self._others:
             one.copy_(other)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from weft.collectives.torch_private import multiply_each
 from weft.vision.config.schema import VisionConfig
 from weft.vision.models.small import SmallNet
 from weft.vision.training.averaging import AveragedWeights
@@ -238,7 +239,7 @@ class VisionLoop:
     def _unscale(self, model: nn.Module) -> None:
         gradients = [one.grad for one in model.parameters() if one.grad is not None]
         if self._scale != 1 and gradients:
-            torch._foreach_mul_(gradients, 1 / self._scale)
+            multiply_each(gradients, 1 / self._scale)
         if self.config.optimizer.clip and self.world.applied:
             torch.nn.utils.clip_grad_norm_(model.parameters(), self.config.optimizer.clip, foreach=True)
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from weft.collectives.groups.contiguous import plain
+from weft.collectives.torch_private import copy_each
 from weft.compat.horovod.engine.adasum import adasum
 from weft.compat.horovod.engine.operations import HorovodOp
 from weft.compat.horovod.engine.scaling import ScaleFactor
@@ -154,7 +155,7 @@ class Execute:
         tiny = sum(counts) * inputs[0].element_size() < TINY_BYTES * len(counts)
         if before.is_one and not tiny and inputs[0].is_cpu and self._directly(transport):
             if not in_place:
-                torch._foreach_copy_(flat_out, flat_in)
+                copy_each(flat_out, flat_in)
             if transport.allreduce_many(flat_out, op, after.apply_to):
                 return
             self._packed.add(id(transport))
@@ -187,7 +188,7 @@ class Execute:
         transport.allreduce(whole, op)
         if after.is_one or small:
             after.apply_(whole)
-            torch._foreach_copy_(flat_out, parts)
+            copy_each(flat_out, parts)
         else:
             for part, out in zip(parts, flat_out, strict=True):
                 after.apply_into(out, part)
@@ -241,10 +242,10 @@ class Execute:
             counts = tuple(values.numel() for values in flat)
             whole, parts = self._buffers.parts(counts, torch.uint8, flat[0].device)
             if transport.index == root:
-                torch._foreach_copy_(parts, flat)
+                copy_each(parts, flat)
             transport.broadcast(whole, root)
             if transport.index != root:
-                torch._foreach_copy_(flat, parts)
+                copy_each(flat, parts)
 
     def _allgather(self, work: AgreedWork, transport: DataTransport) -> None:
         for agreed, op in zip(work.agreed, work.ops, strict=True):

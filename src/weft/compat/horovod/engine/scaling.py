@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from weft.collectives.torch_private import divide_each, multiply_each
+
 
 @dataclass(frozen=True)
 class ScaleFactor:
@@ -32,9 +34,9 @@ class ScaleFactor:
             for part in parts:
                 self.apply_(part)
         elif self.factor == 1.0:
-            torch._foreach_div_(parts, self.divisor)
+            divide_each(parts, self.divisor)
         else:
-            torch._foreach_mul_(parts, self.factor / self.divisor)
+            multiply_each(parts, self.factor / self.divisor)
 
     def apply_into(self, out: Tensor, values: Tensor) -> None:
         """Put scaled values into `out`, which has the same type."""

@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from weft.compat.horovod.engine.world import world
 from weft.compat.horovod.torch import ops
 from weft.compat.horovod.torch.ops import Sum
+from weft.compat.horovod.torch.torch_private import BatchNormBase
 
 _Function: Any = torch.autograd.Function
 _numbers = itertools.count()
 
 
-class SyncBatchNorm(_BatchNorm):
+class SyncBatchNorm(BatchNormBase):
     """`torch.nn.BatchNorm` whose mean and variance are those of all ranks' batches together."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

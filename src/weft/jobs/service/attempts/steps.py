@@ -23,7 +23,7 @@ from weft.errors import WeftError
 from weft.jobs.code.blobs import BlobStore
 from weft.jobs.data.staging import variable_of
 from weft.jobs.lifecycle import NextStep, after_attempt
-from weft.jobs.service.attempts.carrying import bring_back, bring_to, new_hosts, note_of
+from weft.jobs.service.attempts.carrying import CarriedFolders, bring_back, bring_to, new_hosts, note_of
 from weft.jobs.service.attempts.command import (
     AttemptPlan,
     KeeperCommand,
@@ -185,7 +185,7 @@ class Attempts:
         return [host for host in hosts if time.monotonic() - self._sharing.get(host, -SHARING_S) >= SHARING_S]
 
     async def _bring(
-        self, hosts: Sequence[str], folder: Path, note: Mapping[str, Any] | None, owner: SystemUser | None
+        self, hosts: Sequence[str], folder: Path, note: CarriedFolders | None, owner: SystemUser | None
     ) -> None:
         carried = await asyncio.to_thread(bring_to, hosts, folder, note, owner)
         for host, lacked in carried.items():
