@@ -11,7 +11,7 @@ import pytest
 
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.control import PAUSE_FILE, SCALE_FILE
-from weft.elastic.launcher.hosts_wanted import HostsWanted
+from weft.elastic.launcher.hosts.wanted import HostsWanted
 from weft.elastic.launcher.scale import pause, present_workers, scale, wanted_hosts
 from weft.errors import UsageError
 from weft.topology.hostlist import HostEntry, parse_hosts

@@ -305,8 +305,8 @@ def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
                 raise UsageError(f"{flag} must come with --elastic, got it alone; add --elastic MIN:MAX")
         return None
     from weft.elastic.config import ElasticConfig
-    from weft.elastic.launcher.barred import parse_barring
-    from weft.elastic.launcher.hosts_wanted import discover
+    from weft.elastic.launcher.hosts.barred import parse_barring
+    from weft.elastic.launcher.hosts.wanted import discover
 
     if given["bar_hosts"] is not None:
         parse_barring(given["bar_hosts"])  # refuses what cannot be

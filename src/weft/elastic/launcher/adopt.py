@@ -110,10 +110,10 @@ class AdoptingLauncher(ElasticLauncher):
         ranks = [rank for known in self._known.values() for rank in known.ranks]
         self._recruits.number_from(max(ranks, default=-1) + 1)
         if self._config.hosts or not self._local:
-            self._wanted.hosts = wanted_hosts(self._kept.path)
-        for entry in self._entries():
+            self._scaler.wanted.hosts = wanted_hosts(self._kept.path)
+        for entry in self._scaler.entries():
             self._hosts.setdefault(entry.name, HostRecord(entry.name))
-        self._recruits.config = replace(self._config, hosts=self._entries())
+        self._recruits.config = replace(self._config, hosts=self._scaler.entries())
 
     # -- finding the agents -----------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class AdoptingLauncher(ElasticLauncher):
         """Begin anew on a host whose agent is gone, if it is wanted and the run goes on."""
         if host.lives:  # what its workers have started may have outlived them
             self._recruits.sweep(host, self._run)
-        wanted = {entry.name for entry in self._entries()} or self._hosts.keys()
+        wanted = self._scaler.names()
         ends = bool(self._over) or self._interrupted is not None
         if not ends and (host.name in wanted or host.witness):
             self._recruits.plan_workers(host)
@@ -199,5 +199,5 @@ class AdoptingLauncher(ElasticLauncher):
         self._recruits.carried = {name: value for name, value in env.items() if name != SECRET_VARIABLE}
         given = tuple((name, env.get(name, value)) for name, value in self._config.env)
         self._config = replace(self._config, env=given)
-        self._recruits.config = replace(self._config, hosts=self._entries())
+        self._recruits.config = replace(self._config, hosts=self._scaler.entries())
         self._recruits.plan = None

@@ -10,7 +10,6 @@ import secrets
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from queue import Empty
 from typing import BinaryIO
@@ -43,15 +42,11 @@ from weft.elastic.launcher.decisions import (
     are_all_ended,
     are_all_replaced,
     have_all_left,
-    hosts_to_call,
-    hosts_to_dismiss,
-    hosts_to_resize,
     require_enough,
-    too_few_slots,
     troubles_of,
 )
 from weft.elastic.launcher.ending import outcome_of
-from weft.elastic.launcher.hosts_wanted import HostsWanted
+from weft.elastic.launcher.hosts.scaler import HostScaler
 from weft.elastic.launcher.recruits import HostRecord, HostState, Recruits
 from weft.elastic.launcher.run_files import RunFiles
 from weft.elastic.membership.endings import PAUSED
@@ -80,7 +75,6 @@ from weft.launch.engines.hosts import LocalHosts
 from weft.messages import encode
 from weft.secret import new_secret
 from weft.topology.detect import detect
-from weft.topology.hostlist import HostEntry
 
 LOOK_S = 0.1  # between two looks at which hosts are wanted
 ANSWER_S = 20.0  # for all hosts to answer at the start
@@ -103,10 +97,10 @@ class ElasticLauncher:
         alone = not config.host_names or choose_engine(config) not in ("ssh", "pods")
         self._local = alone if local is None else local  # on this machine alone
         self._secret = secret or new_secret()
-        self._wanted = HostsWanted(config.hosts, elastic, warn=self._say)
         hosts = LocalHosts(config) if self._local else remote_hosts(config)
         self._recruits = Recruits(config, hosts, self._on_listening)
         self._hosts, self._crew = self._recruits.hosts, self._recruits.crew
+        self._scaler = HostScaler(self._recruits, elastic, local=self._local, say=self._say)
         self._screen = RunScreen(out, most_workers=elastic.most)
         self._first: View | None = None  # the view with which agents begin
         self._files: RunFiles | None = None  # once there is a run directory
@@ -121,18 +115,17 @@ class ElasticLauncher:
         self._interrupted: int | None = None  # the signal
         self._next_look = 0.0
         self._pausing = False
-        self._refused: tuple[HostEntry, ...] = ()  # the hosts that were too few, as was said
 
     def close(self) -> None:
         """Let all agents go."""
-        self._wanted.close()
+        self._scaler.close()
         self._crew.close()
         if self._files is not None:
             self._files.close()
 
     def run(self) -> Outcome:
         """Start the agents, and stay until the run is over."""
-        names = [entry.name for entry in self._wanted.hosts] or [detect().name]
+        names = [entry.name for entry in self._scaler.wanted.hosts] or [detect().name]
         absent: dict[str, str] = {}
         if not self._local and not self._config.skip_checks:
             from weft.elastic.launcher.preflight import check_present_hosts
@@ -213,7 +206,7 @@ class ElasticLauncher:
     def _open(self) -> None:
         """Open the logs, and look for requests."""
         self._screen.open(self._kept.path)
-        self._wanted.scale_file = self._kept.scale_file
+        self._scaler.follow(self._kept.scale_file)
 
     def _keep_control(self) -> None:
         """Write down what another launcher would have to know."""
@@ -250,7 +243,7 @@ class ElasticLauncher:
             run=self._run,
             run_dir=self._kept.path,
             grace_s=self._config.grace_s,
-            expected=self._expected(),
+            expected=self._scaler.expected_workers(),
             secret=self._secret,
             view=self._first,
             roster={name: where for name, where in self._roster().items() if name != host.agent},
@@ -262,22 +255,8 @@ class ElasticLauncher:
         self._keep_control()
         self._tell_missed(host)
 
-    def _expected(self) -> int:
-        """Workers that the hosts which are wanted are to have."""
-        wanted = {entry.name for entry in self._entries()} or self._hosts.keys()
-        return sum(
-            len(host.plan.workers)
-            for host in self._hosts.values()
-            if host.plan is not None and host.name in wanted
-        )
-
     def _is_here(self, host: HostRecord) -> bool:
         return not self._crew.connections[host.name].command.remote
-
-    def _entries(self) -> tuple[HostEntry, ...]:
-        """The hosts that are wanted; of a run on this machine alone by the name that the machine has in it."""
-        alone = next(iter(self._hosts), None) if self._local else None
-        return self._wanted.entries(time.monotonic(), alone=alone)
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -290,24 +269,23 @@ class ElasticLauncher:
 
     def _look(self, now: float) -> None:
         """Bring hosts in and out as they are wanted, and see whether the run can go on."""
-        if self._wanted.look():
-            self._scale()
-        self._resize()
-        self._dismiss_unwanted()
+        self._scaler.look()
+        if self._scaler.resize():
+            self._keep_control()
+            for host in self._running():
+                self._send_slots(host)
+        for host in self._scaler.dismiss():
+            self._tell(LeaveOrder(), [host])
         self._tell_workers()
         if not self._pausing and self._kept.is_pause_asked:
             self._pause()
-        wanted = {entry.name for entry in self._entries()} or self._hosts.keys()
-        for host in hosts_to_call(self._hosts.values(), wanted, now):
-            if host.state == HostState.GONE:
-                host.dismissed = False
-            self._recruits.call(host.name)
+        self._scaler.call_absent(now)
         if not are_all_replaced(self._hosts.values(), self._voters):
             self._not_replaced_at = now
         # Not at once: an agent may be about to hear that it has become a voter.
         elif now - self._not_replaced_at > self._elastic.detect_within_s:
             self._begin_anew()
-        if have_all_left(self._hosts.values(), wanted):
+        if have_all_left(self._hosts.values(), self._scaler.names()):
             self._end("a run must have a host to go on, got none: all were taken away; start it again", 1)
 
     def _hear_next(self, timeout_s: float) -> None:
@@ -318,51 +296,11 @@ class ElasticLauncher:
             return
         self._hear(self._hosts.get(name), event)
 
-    def _scale(self) -> None:
-        """Call the hosts that are newly wanted."""
-        elsewhere = [entry.name for entry in self._wanted.hosts if not is_this_machine(entry.name)]
-        if self._local and (len(self._wanted.hosts) > 1 or elsewhere):
-            self._say(
-                "hosts can be added to a run that was started on named hosts or with --engine ssh, got "
-                f"{', '.join(entry.name for entry in self._wanted.hosts)}"
-            )
-            self._wanted.hosts = self._recruits.config.hosts
-            return
-        self._recruits.config = replace(self._config, hosts=self._entries())
-        for name in [] if self._local else [entry.name for entry in self._entries()]:
-            if name not in self._hosts or self._hosts[name].state in (HostState.AWAY, HostState.GONE):
-                self._say(f"{name} is wanted")
-                self._recruits.call(name)
-
-    def _resize(self) -> None:
-        """Have as many workers on each host as are wanted there."""
-        entries = self._entries()
-        changed = hosts_to_resize(self._hosts, entries)
-        if not changed:
-            return
-        per_host = self._config.per_host
-        trouble = too_few_slots(
-            entries,
-            least=self._elastic.least,
-            most=self._elastic.most,
-            per_host=per_host if isinstance(per_host, int) else None,
-        )
-        if trouble is not None:
-            if entries != self._refused:
-                self._say(f"{trouble}; nothing is changed")
-            self._refused = entries
-            return
-        for host in changed:
-            self._recruits.plan_workers(host)
-        self._keep_control()
-        for host in self._running():
-            self._send_slots(host)
-
     def _send_slots(self, host: HostRecord) -> None:
         """Tell a host which slots it has; one that has just these changes nothing."""
         if host.plan is not None:
             slots = slots_of(host, self._kept.path if self._is_here(host) else None)
-            self._tell(SlotsOrder(slots, self._expected()), [host])
+            self._tell(SlotsOrder(slots, self._scaler.expected_workers()), [host])
 
     def _tell_workers(self) -> None:
         """Write down how many worker processes each host has, when that changes."""
@@ -378,15 +316,6 @@ class ElasticLauncher:
             self._end(PAUSED.how, PAUSED.code)
         else:
             self._tell(PauseOrder(), self._running())
-
-    def _dismiss_unwanted(self) -> None:
-        if self._local:
-            return
-        wanted = {entry.name for entry in self._entries()}
-        for host in hosts_to_dismiss(self._hosts, wanted, self._elastic.least):
-            self._say(f"{host.name} is no longer wanted; its workers leave")
-            host.state, host.dismissed = HostState.LEAVING, True
-            self._tell(LeaveOrder(), [host])
 
     def _hear(self, host: HostRecord | None, event: PoolEvent) -> None:
         if host is None:
@@ -423,9 +352,7 @@ class ElasticLauncher:
             case StatusEvent():
                 self._on_status(host, event.status)
             case JournalEvent():
-                for line in lines_about(event.news):
-                    self._say(line)
-                for line in [] if self._local else self._wanted.bar(event.news, time.monotonic()):
+                for line in [*lines_about(event.news), *self._scaler.bar(event.news)]:
                     self._say(line)
             case WorkerFailed():
                 self._failures.append(event.why)

@@ -23,16 +23,17 @@ import sqlalchemy as sa
 
 from weft.errors import PictureError
 from weft.files import data_folder
-from weft.vision.augment.applying import apply_change
-from weft.vision.augment.planning import AugmentStep, plan_change
-from weft.vision.films.frames import capture_frames, frame_times
-from weft.vision.films.probing import FILM_SUFFIXES, probe_film
+from weft.vision.augment.planning import AugmentStep
+from weft.vision.films.frames import capture_frames
+from weft.vision.films.probing import FILM_SUFFIXES
 from weft.vision.formats.archives import ZipLimits, unpack
 from weft.vision.formats.found import FoundPicture, FoundSet, is_picture
 from weft.vision.formats.reading import scan, scan_folder
 from weft.vision.formats.writing import write
 from weft.vision.library import changing, datasets, files, labelling, tasks, versions
 from weft.vision.library.blobs import BlobFolder, digest_of_file
+from weft.vision.library.derived.changed import add_changed_pictures
+from weft.vision.library.derived.frames import add_frames
 from weft.vision.library.files import FileFilter
 from weft.vision.library.health import dataset_health, look_at_all
 from weft.vision.library.importing import ImportResult, Report, add_film, add_picture, films_below, import_set
@@ -40,7 +41,7 @@ from weft.vision.library.rows import decode_shapes, detail_of, details_of, shape
 from weft.vision.library.store import LibraryStore
 from weft.vision.library.tables import dataset, file
 from weft.vision.pictures.decoding import decode, encode_jpeg, encode_png
-from weft.vision.records import DatasetVersion, LabelledPicture, LabelledShape
+from weft.vision.records import DatasetVersion, LabelledShape
 from weft.vision.views import (
     ShapeView,
     VisionDataset,
@@ -493,43 +494,21 @@ class Library:
             row = datasets.find_dataset(connection, reference, user)
             state = versions.present_state(connection, row, self.blobs)
         made = self.clone(row.id, name, user) if keep else self.create(name, user=user)
-        total = len(state.pictures) * len(steps)
         try:
-            for number, picture in enumerate(state.pictures):
-                self._augment_one(made.id, picture, steps, seed, user)
-                if report is not None:
-                    report((number + 1) * len(steps), total)
+            add_changed_pictures(
+                self.store,
+                self.blobs,
+                made.id,
+                state.pictures,
+                steps,
+                seed=seed,
+                user=user or "",
+                report=report,
+            )
         except BaseException:
             self.remove(made.id, user)  # half of an augmented data set is none
             raise
         return self.dataset(made.id, user)
-
-    def _augment_one(
-        self, dataset_id: str, picture: LabelledPicture, steps: Sequence[AugmentStep], seed: int, user: User
-    ) -> None:
-        pixels = decode(picture.path)
-        for place, step in enumerate(steps):
-            change = plan_change(step, picture, seed + place)
-            stem = Path(picture.name).stem
-            identity = add_picture(
-                self.store,
-                self.blobs,
-                dataset_id,
-                encode_jpeg(apply_change(pixels, change), 95),
-                f"{stem}-{step.kind}-{place + 1}.jpg",
-                user=user or "",
-                split=picture.split,  # what is made of a picture of test is of test, too
-            )
-            with self.store.writing() as connection:
-                row = connection.execute(sa.select(file).where(file.c.id == identity)).one()
-                labelling.store_labels(
-                    connection,
-                    row,
-                    change.moved(picture.shapes),
-                    picture.category,
-                    category_confidence=picture.category_confidence,
-                    user=user or "",
-                )
 
     def capture(
         self,
@@ -544,29 +523,16 @@ class Library:
         with self.store.reading() as connection:
             row = files.find_file(connection, film_id, user)
             there = set(connection.scalars(sa.select(file.c.time_s).where(file.c.parent == row.id)))
-        if row.kind != "film":
-            raise PictureError(f"frames must be captured of a film, got {row.name}, a {row.kind}")
-        path = self.blobs.path(row.sha256, row.media)
-        times = frame_times(probe_film(path, row.name), times_s=times_s, every_s=every_s)
-        ids = []
-        for number, (time_s, pixels) in enumerate(capture_frames(path, times, row.name), 1):
-            if not any(abs(time_s - other) < 1e-4 for other in there):
-                name = f"{Path(row.name).stem}-{time_s:.3f}s.jpg"
-                fields = {"kind": "frame", "parent": row.id, "time_s": round(time_s, 6)}
-                ids.append(
-                    add_picture(
-                        self.store,
-                        self.blobs,
-                        row.dataset_id,
-                        encode_jpeg(pixels, 95),
-                        name,
-                        user=user or "",
-                        **fields,
-                    )
-                )
-            if report is not None:
-                report(number, len(times))
-        return tuple(ids)
+        return add_frames(
+            self.store,
+            self.blobs,
+            row,
+            there,
+            times_s=times_s,
+            every_s=every_s,
+            user=user or "",
+            report=report,
+        )
 
     def fill_track(self, film_id: str, track: str, user: User = None) -> int:
         """Put the boxes of a track into the frames between those where it was drawn; return how many were put."""

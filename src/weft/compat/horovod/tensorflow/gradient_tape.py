@@ -145,15 +145,17 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     scale_local_gradients: bool = True,
 ) -> Any:
     """Return a tape whose `gradient` gives the gradients of all ranks together."""
-    check_groups(num_groups, groups)
-    return _reducing(
+    return PartialDistributedGradientTape(
         gradtape,
-        (),
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        process_set=process_set,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
         scale_local_gradients=scale_local_gradients,
     )
 

@@ -10,7 +10,7 @@ import pytest
 from testing.cluster.waiting import wait_until
 
 from weft.elastic.config import ElasticConfig
-from weft.elastic.launcher.hosts_wanted import HostsWanted, discover
+from weft.elastic.launcher.hosts.wanted import HostsWanted, discover
 from weft.errors import HostListError
 from weft.files import write_whole
 from weft.topology.hostlist import parse_hosts

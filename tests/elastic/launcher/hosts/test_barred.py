@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from weft.elastic.launcher.barred import BarredHosts, BarringRule, hosts_of_failures, parse_barring
+from weft.elastic.launcher.hosts.barred import BarredHosts, BarringRule, hosts_of_failures, parse_barring
 from weft.errors import UsageError
 from weft.topology.hostlist import HostEntry
 

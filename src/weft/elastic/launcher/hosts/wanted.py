@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.elastic.config import ElasticConfig
-from weft.elastic.launcher.barred import BarredHosts, hosts_of_failures, line_about, parse_barring
+from weft.elastic.launcher.hosts.barred import BarredHosts, hosts_of_failures, line_about, parse_barring
 from weft.errors import HostListError
 from weft.topology.hostlist import HostEntry, parse_hosts, read_hostfile
 

@@ -1,0 +1,1 @@
+"""Pictures that a library makes from those it has: changed ones, and frames of films."""
