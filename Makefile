@@ -29,8 +29,9 @@ export OMP_WAIT_POLICY ?= PASSIVE
 run: .venv/.ready-run
 	$(BIN)/weft run -n 2 examples/digits.py
 
-test: .venv/.ready-test
-	sh tools/setup.sh system
+# Packages of Python and of the system come from different places, and mostly wait.
+test:
+	sh tools/setup.sh system & system=$$!; $(MAKE) .venv/.ready-test && wait $$system
 	$(PYTEST) -m '$(QUICK)'
 
 test-all: .venv/.ready-dev pages

@@ -8,7 +8,7 @@ from tools import house
 pytestmark = pytest.mark.xdist_group("house")  # one process makes what they share
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def counts() -> dict[str, house.Count]:
     """Every count by its name; parsing the package takes seconds, which collecting must not take."""
     return {count.what: count for count in house.counts()}

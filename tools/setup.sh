@@ -12,8 +12,10 @@ python=${PYTHON:-python3}
 install() {
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "setup: installing $*" >&2
-        apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+        # Another call of this script, or the machine itself, may be installing.
+        apt-get -o DPkg::Lock::Timeout=300 update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq \
+            --no-install-recommends "$@" >/dev/null
     else
         echo "setup: please install: $*" >&2
         echo "setup:     sudo apt-get install --no-install-recommends $*" >&2

@@ -180,6 +180,7 @@ def test_a_plain_script_runs_by_a_plan(shell: Shell) -> None:
     assert json.loads((shell.folder / "run" / "parallel-measured.json").read_text())["measured_s"] > 0
 
 
+@pytest.mark.long
 def test_a_plain_script_is_told_that_a_plan_needs_code(shell: Shell) -> None:
     if "weft_parallel" not in {entry.name for entry in entry_points(group="torch.backends")}:
         pytest.skip("install weft again: it has another entry point than when it was installed")

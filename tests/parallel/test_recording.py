@@ -217,7 +217,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("plan", ["'auto'", "'not-there-yet.json'"])
+@pytest.mark.parametrize("plan", ["'auto'", pytest.param("'not-there-yet.json'", marks=pytest.mark.long)])
 def test_a_script_that_applies_its_plan_is_recorded_without_one(
     plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +239,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_worker_is_recorded_on_its_share_of_the_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +330,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_one_loss_of_several_forward_parts_is_one_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

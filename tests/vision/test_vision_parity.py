@@ -102,6 +102,7 @@ def served(folder: Path, pictures: list[Path]) -> list[Any]:
     return [one.json() for one in answers]
 
 
+@pytest.mark.long
 def test_every_path_of_a_classifier_gives_the_same_scores(version: DatasetVersion, tmp_path: Path) -> None:
     config, task, model = built("classification", version, tmp_path / "model")
     pictures = picture_set(list(version.pictures), config, CLASSES)
@@ -127,6 +128,7 @@ def test_every_path_of_a_classifier_gives_the_same_scores(version: DatasetVersio
         np.testing.assert_allclose(scores, streamed[place], atol=TOLERANCE, err_msg=paths[place].name)
 
 
+@pytest.mark.long
 def test_a_detector_is_judged_on_the_pixels_that_it_will_be_shown(
     version: DatasetVersion, tmp_path: Path
 ) -> None:

@@ -109,7 +109,7 @@ def test_ends_while_no_service_runs_are_found(office: Office) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("delay_s", [0.3, 0.9])
+@pytest.mark.parametrize("delay_s", [0.3, pytest.param(0.9, marks=pytest.mark.long)])
 def test_a_service_killed_while_it_starts_jobs_starts_each_once(office: Office, delay_s: float) -> None:
     async def story() -> None:
         service = office.open()

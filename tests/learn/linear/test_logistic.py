@@ -151,6 +151,7 @@ def test_one_against_the_rest() -> None:
     np.testing.assert_allclose(ours.predict_proba(X).sum(axis=1), 1)
 
 
+@pytest.mark.long
 def test_many_classes_go_class_by_class() -> None:
     X, y = classes(1500, 300, 4, noise=3.0)
     ours = LogisticRegression(tol=1e-6).fit(X, y)  # 1204 unknowns: too many for one matrix
@@ -206,6 +207,7 @@ def test_a_tall_table_is_read_a_few_times(dtype: Any, shift: float) -> None:
     assert ours.n_iter_[0] <= 5
 
 
+@pytest.mark.long
 def test_rows_in_order_of_their_class_make_no_difference_to_the_optimum() -> None:
     X, y = classes(220_000, 20)  # enough blocks for a step by a third of them
     order = np.argsort(y, kind="stable")

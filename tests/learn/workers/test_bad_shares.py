@@ -101,6 +101,7 @@ def test_one_worker_cannot_fit_and_the_others_say_why(tmp_path: Path, forks: For
         assert one["coef"] == first["coef"]
 
 
+@pytest.mark.long
 def test_the_rank_that_keeps_the_store_fails_in_the_midst_of_a_fit(tmp_path: Path, forks: ForkServer) -> None:
     for rank, one in enumerate(told_by_workers(forks, tmp_path, "0")["round"]):
         assert "the third round must go well" in one["said"]

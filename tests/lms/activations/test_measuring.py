@@ -212,6 +212,7 @@ def test_a_plan_that_counts_too_little_memory_is_watched_and_corrected() -> None
     assert not session.engine.evicted_bytes
 
 
+@pytest.mark.long
 def test_plans_are_looked_for_a_little_at_a_time_where_the_host_has_time_of_its_own() -> None:
     torch.manual_seed(0)
     made = Stage(Transformer(4, lambda: GptBlock(32, 4), 32), torch.randn(4, 16, 32), link=1e7)

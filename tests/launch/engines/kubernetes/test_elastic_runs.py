@@ -40,6 +40,7 @@ class SteadyRun:
         return out, err
 
 
+@pytest.mark.long
 def test_pods_are_lost_added_and_taken_away_and_no_sample_is(on_cluster: ClusterShell) -> None:
     cluster = on_cluster.cluster
     run = SteadyRun(on_cluster, 2, 300, "0.4")
