@@ -123,7 +123,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def meeting_point(environ: Mapping[str, str], ask_mpi: Callable[[], tuple[str, int]]) -> tuple[str, int]:
-    """Where the workers meet: given by the launcher, or worked out from what it did give."""
+    """Return where the workers meet: given by the launcher, or worked out from what it did give."""
     if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
         return environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
     match _launcher(environ):

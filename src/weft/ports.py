@@ -36,7 +36,7 @@ def _first_given() -> int:
 
 
 def is_free(port: int | None) -> bool:
-    """Whether a server could listen on this port of every address."""
+    """Return whether a server could listen on this port of every address."""
     if port is None:
         return True
     with socket.socket() as probe:

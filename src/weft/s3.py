@@ -99,7 +99,7 @@ class S3Bucket:
         """Return the objects at the place: the one with that key, or all below it."""
         prefix = self.place.prefix
         found = []
-        with self._told():
+        with self._errors_in_words():
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.place.bucket, Prefix=prefix
             )
@@ -116,7 +116,7 @@ class S3Bucket:
 
     def download(self, wanted: S3Object, path: Path) -> None:
         """Write an object to a file, whole; one that has changed since it was listed is refused."""
-        with self._told(), path.open("wb") as file:
+        with self._errors_in_words(), path.open("wb") as file:
             answer = self._client.get_object(Bucket=self.place.bucket, Key=wanted.key, IfMatch=wanted.etag)
             for part in answer["Body"].iter_chunks(1 << 20):
                 file.write(part)
@@ -126,14 +126,14 @@ class S3Bucket:
             )
 
     def upload(self, path: Path, key: str) -> None:
-        with self._told():
+        with self._errors_in_words():
             self._client.upload_file(str(path), self.place.bucket, key)
 
-    def _told(self) -> Any:
-        return _Told(self.place)
+    def _errors_in_words(self) -> Any:
+        return _ErrorsInWords(self.place)
 
 
-class _Told:
+class _ErrorsInWords:
     """Turns boto3's errors into ours, without credentials."""
 
     def __init__(self, place: S3Place) -> None:

@@ -16,7 +16,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "weft"
 PROGRAM = Path(__file__).parent / "main.go"
-CACHE = ROOT / "build" / "go"  # what Go compiles of its library takes a while; without optimising, a third less
+CACHE = (
+    ROOT / "build" / "go"
+)  # what Go compiles of its library takes a while; without optimising, a third less
 
 
 def go() -> str | None:

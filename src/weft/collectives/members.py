@@ -71,7 +71,7 @@ class Layout:
         return tuple(piece for piece in range(self.slices) if self.owner(host, piece) == rank)
 
     def local_bounds(self, rank: int, count: int) -> tuple[Stretch, ...]:
-        """For each rank on the host of `rank`, the stretch of `count` elements made of the slices it owns."""
+        """Return, for each rank on the host of `rank`, the stretch of `count` elements made of the slices it owns."""
         return _local_bounds(self, self.host_of(rank), even_bounds(count, self.slices))
 
 
@@ -80,7 +80,7 @@ class Layout:
 
 @lru_cache(maxsize=1024)
 def _local_bounds(layout: Layout, host: int, slices: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
-    """For each rank of a host, the stretch that its slices make, where these are the bounds of all slices."""
+    """Return, for each rank of a host, the stretch that its slices make, where these are the bounds of all slices."""
     owned = [layout.owned(rank) for rank in layout.hosts[host]]
     return tuple((slices[pieces[0]][0], slices[pieces[-1]][1]) for pieces in owned)
 
@@ -111,7 +111,7 @@ class Arrangement:
         return tuple((first - start, last - start) for first, last in self.parts[piece])
 
     def local_bounds(self, layout: Layout, rank: int) -> tuple[Stretch, ...]:
-        """For each rank on the host of `rank`, the stretch made of the slices it owns."""
+        """Return, for each rank on the host of `rank`, the stretch made of the slices it owns."""
         return _local_bounds(layout, layout.host_of(rank), self.slices)
 
 

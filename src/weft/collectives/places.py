@@ -26,7 +26,7 @@ class RackPlace:
     aisle: str = ""
 
     def within(self, dimension: int) -> Hashable:
-        """What hosts have in common that meet in a dimension: the rack, the aisle, nothing."""
+        """Return what hosts have in common that meet in a dimension: the rack, the aisle, nothing."""
         return {HOSTS: (self.aisle, self.rack), RACKS: self.aisle}.get(dimension)
 
 
@@ -46,7 +46,7 @@ def places_of(told: Sequence[RackPlace], choice: ModeChoice) -> tuple[RackPlace,
 
 
 def _describes(choice: ModeChoice, hosts: int) -> bool:
-    """Whether the dimensions of a mode are those of so many hosts."""
+    """Return whether the dimensions of a mode are those of so many hosts."""
     return choice.dimensions is not None and prod(choice.dimensions[1:]) == hosts
 
 

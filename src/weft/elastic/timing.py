@@ -28,22 +28,22 @@ class Timing:
 
     @property
     def beat_s(self) -> float:
-        """Between two status messages of an agent to the others."""
+        """Return the seconds between two status messages of an agent to the others."""
         return self.detect_within / 16
 
     @property
     def silence_s(self) -> float:
-        """Without a message for this long, a host is lost: eight beats; half of the time is left to agree on it."""
+        """Return the silence after which a host is lost: eight beats, half of which are left to agree on it."""
         return self.detect_within / 2
 
     @property
     def look_s(self) -> float:
-        """Between two checks of the workers' progress."""
+        """Return the seconds between two checks of the workers' progress."""
         return self.detect_within / 20
 
     @property
     def retry_s(self) -> float:
-        """Until a proposal that found no quorum is made again."""
+        """Return the seconds until a proposal that found no quorum is made again."""
         return self.detect_within / 8
 
     @property

@@ -25,7 +25,7 @@ def common_variables(
     port: int,
     dimensions: Dimensions,
 ) -> Variables:
-    """What every worker gets. Later groups win: defaults, then the caller's, then the run's, then `--env`."""
+    """Return what every worker gets. Later groups win: defaults, then the caller's, then the run's, then `--env`."""
     defaults = {"PYTHONUNBUFFERED": "1"}
     if config.tcp:
         defaults["NCCL_IB_DISABLE"] = "1"
@@ -54,7 +54,7 @@ def common_variables(
 
 
 def watching_variables(config: LaunchConfig) -> dict[str, str]:
-    """What of the collectives is to be watched."""
+    """Return what of the collectives is to be watched."""
     asked = {
         "WEFT_REPORT": config.report,
         "WEFT_TRACE": config.trace and (config.cwd / config.trace).absolute(),
@@ -78,7 +78,7 @@ def worker_variables(
     place: tuple[int, int] | None = None,
     chosen: Mapping[str, str] | None = None,
 ) -> Variables:
-    """What one worker gets: who it is, as torchrun names it; how many threads fit; which card to use.
+    """Return what one worker gets: who it is, as torchrun names it; how many threads fit; which card to use.
 
     Threads and cards that the caller has `chosen` already stay as they are.
     """

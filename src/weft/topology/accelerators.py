@@ -17,7 +17,7 @@ TIMEOUT_S = 30  # without persistence mode the driver wakes each device first, w
 
 
 def run_query(command: Sequence[str]) -> str:
-    """What the command prints; nothing where it is missing, fails or hangs."""
+    """Return what the command prints; nothing where it is missing, fails or hangs."""
     import subprocess
 
     try:

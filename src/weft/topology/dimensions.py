@@ -25,7 +25,7 @@ class Dimensions:
 
     @property
     def world(self) -> int:
-        """How many workers there are in all."""
+        """Return how many workers there are in all."""
         return sum(self.per_host)
 
     @property

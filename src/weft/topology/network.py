@@ -34,7 +34,7 @@ def cards(root: Path = Path("/")) -> tuple[NetworkCard, ...]:
 
 
 def _speed_mbps(file: Path) -> int | None:
-    """What the driver claims; virtual cards and unplugged ones give -1, or an error."""
+    """Return what the driver claims; virtual cards and unplugged ones give -1, or an error."""
     try:
         speed = int(file.read_text())
     except (OSError, ValueError):

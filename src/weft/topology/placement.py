@@ -36,7 +36,7 @@ class Placement:
 
     @property
     def threads(self) -> int:
-        """How many threads the worker can keep busy."""
+        """Return how many threads the worker can keep busy."""
         own = 1 if self.shared else self.cores or self.last_core - self.first_core + 1
         return own if self.most_threads is None else min(own, self.most_threads)
 

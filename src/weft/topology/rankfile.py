@@ -58,7 +58,7 @@ class Rankfile:
 
 
 def deal(counts: Sequence[tuple[str, int]], order: RankOrder) -> tuple[tuple[int, ...], ...]:
-    """For each host, the ranks of its local workers 0, 1, 2 ...
+    """Return, for each host, the ranks of its local workers 0, 1, 2 ...
 
     "round-robin" deals ranks like cards over the hosts, and a host that is full is passed over;
     "host" gives each host a block.

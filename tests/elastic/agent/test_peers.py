@@ -34,13 +34,13 @@ class Endpoint:
     def met(self, peer: str) -> None:
         self.told.append(("met", peer))
 
-    def heard(self, peer: str, message: Message) -> None:
+    def on_message(self, peer: str, message: Message) -> None:
         self.told.append((message.worker if isinstance(message, EvictWorker) else "", peer))
 
-    def parted(self, peer: str) -> None:
+    def on_disconnect(self, peer: str) -> None:
         self.told.append(("parted", peer))
 
-    def died(self, peer: str) -> None:
+    def on_death(self, peer: str) -> None:
         self.told.append(("died", peer))
 
 

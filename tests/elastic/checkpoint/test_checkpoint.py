@@ -360,8 +360,8 @@ def test_how_often_follows_from_what_one_costs(tmp_path: Path) -> None:
 def test_a_cost_of_one_percent_of_the_time(cost_s: float, steps: int) -> None:
     cadence = Cadence()
     for number in range(10):
-        cadence.committed(0.125 * number)
-    cadence.committed(100.0)  # an evaluation
+        cadence.note_commit(0.125 * number)
+    cadence.note_commit(100.0)  # an evaluation
     cadence.last, cadence.cost_s = 10, cost_s
     assert not cadence.due(10 + steps - 1)
     assert cadence.due(10 + steps)

@@ -215,7 +215,11 @@ def pull(
         else:
             root = "" if what["every"] else handle.outputs()
             wanted = f"{root}/{path}".strip("/") if path else root
-            found = _listed(handle, wanted) if what["listed"] else _pulled(handle, target, wanted, as_json)
+            found = (
+                _paths_below(handle, wanted)
+                if what["listed"]
+                else _pull_files(handle, target, wanted, as_json)
+            )
     if as_json:
         click.echo(json.dumps(found))
     elif not found:
@@ -226,15 +230,15 @@ def pull(
         )
 
 
-def _listed(handle: JobHandle, path: str) -> list[str]:
+def _paths_below(handle: JobHandle, path: str) -> list[str]:
     return [entry.path for entry in handle.all_files(path)]
 
 
-def _pulled(handle: JobHandle, target: Path, path: str, as_json: bool) -> list[str]:
-    return [str(_told(place, entry.size, as_json)) for entry, place in handle.pull(target, path)]
+def _pull_files(handle: JobHandle, target: Path, path: str, as_json: bool) -> list[str]:
+    return [str(_print_pulled(place, entry.size, as_json)) for entry, place in handle.pull(target, path)]
 
 
-def _told(place: Path, size: int, as_json: bool) -> Path:
+def _print_pulled(place: Path, size: int, as_json: bool) -> Path:
     if not as_json:
         click.echo(f"weft: {plain(str(place))}, {format_size(size)}", err=True)
     return place

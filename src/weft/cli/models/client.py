@@ -72,7 +72,7 @@ def infer(
 @click.option("--ca", type=ExistingFile(), help="Certificates to trust, PEM.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as data.")
 def status(url: str, key: str | None, ca: Path | None, as_json: bool) -> None:
-    """Which models a server has, and whether they are ready."""
+    """List the models of a server, and whether they are ready."""
     from weft.serve.client import Client
 
     with Client(url, key=key, ca=ca) as client:

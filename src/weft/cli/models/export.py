@@ -110,7 +110,7 @@ def command(model: str, **options: Any) -> None:
 
 
 def render(done: Exported) -> str:
-    """What was checked, a line for each precision."""
+    """Return what was checked, a line for each precision."""
     from weft.text import format_seconds, format_size, format_table
 
     rows = [("precision", "size", "one row", "largest difference", "same class", "accuracy")]

@@ -331,7 +331,7 @@ def add(name: str, path: Path, role: str) -> None:
 @_key_file(KEYS)
 @click.option("--json", "as_json", is_flag=True, help="Print them as data.")
 def list_(path: Path, as_json: bool) -> None:
-    """Who has a key."""
+    """List the names that have a key."""
     from weft.serve.server.keys import read_keys
 
     records = read_keys(path)

@@ -135,7 +135,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _check(plan: BenchPlan, config: LaunchConfig) -> None:
-    """What would fail after minutes of measuring, or with a strange message."""
+    """Refuse what would fail only after minutes of measuring, or with a strange message."""
     if "mpi" in plan.against and config.engine != "mpi":
         raise UsageError(
             f"--against mpi must run under mpirun, got --engine {config.engine}; add --engine mpi or drop mpi"

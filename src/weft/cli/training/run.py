@@ -77,7 +77,7 @@ def _hyphened(name: str) -> str:
 
 
 def _adopt(ctx: click.Context, _param: click.Parameter, run: str | None) -> None:
-    """Be the launcher of a run that has lost its own; nothing else of the command line counts."""
+    """Become the launcher of a run that has lost its own; all other options are ignored."""
     if run is None:
         return
     if ctx.meta[_SCRIPT]:
@@ -284,7 +284,7 @@ def _finish(ctx: click.Context, outcome: Outcome) -> NoReturn:
 
 
 def elastic_config(options: dict[str, Any]) -> ElasticConfig | None:
-    """What is asked of an elastic run; takes its flags out of the options."""
+    """Return the settings of an elastic run, and take its flags out of the options."""
     names = (
         "detect_within",
         "start_within",
@@ -348,7 +348,7 @@ def make_config(any_command: bool, **options: Any) -> LaunchConfig:
 
 
 def _least_hosts(nnodes: str | None, hosts: int) -> int | None:
-    """How few hosts a restart may go on with, as torchrun's MIN:MAX has it; None if it must have all."""
+    """Return with how few hosts a restart may go on, as torchrun's MIN:MAX has it; None if it must have all."""
     if nnodes is None:
         return None
     least, colon, most = nnodes.partition(":")

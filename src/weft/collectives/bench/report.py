@@ -137,5 +137,5 @@ def _cells(row: Row, report: BenchReport) -> tuple[str, ...]:
 
 
 def _compared(ratio: float) -> str:
-    """How a rival's time stands to ours, in words that cannot be read the wrong way round."""
+    """Return how a rival's time stands to ours, in words that cannot be read the wrong way round."""
     return f"{ratio:.2f}x faster" if ratio >= 1 else f"{1 / ratio:.2f}x slower"

@@ -66,7 +66,7 @@ class BenchTask:
         _repeat(_digits() + self.rank % 4, self.given)
 
     def wrong(self, tolerance: float) -> int:
-        """How many elements are not what they must be."""
+        """Return how many elements are not what they must be."""
         expected = torch.empty_like(self.got)
         self._expect(expected)
         if torch.equal(self.got, expected):

@@ -38,7 +38,7 @@ def nccl_groups(
 
 
 def meet_on_device(meeting: Meeting, hierarchy: Hierarchy, device: torch.device) -> OnDevice:
-    """What serves this group's tensors on a device; every rank comes here with its first such tensor."""
+    """Return what serves this group's tensors on a device; every rank comes here with its first such tensor."""
     store, rank = meeting.store, meeting.rank
     mine = str(torch.cuda.get_device_properties(device).uuid) if nccl.available() else ""
     store.set(f"accelerator/{rank}", mine)

@@ -146,7 +146,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             self._break(error)
             raise
         except (PeerError, RuntimeError) as error:
-            raise self._failed(call, error) from error
+            raise self._break_for(call, error) from error
         except BaseException as error:  # Ctrl-C, say: the others wait for us in vain
             given_up = self._cause_of_break()
             self._break(error)
@@ -186,7 +186,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._gather_bytes(call.signature(self._calls), signatures, [SIGNATURE_BYTES] * self._size)
         compare(signatures, self._members)
 
-    def _failed(self, call: Call, error: Exception) -> CollectiveError:
+    def _break_for(self, call: Call, error: Exception) -> CollectiveError:
         """Break the group, and return the error to raise: what went wrong, and which rank caused it."""
         self._break(error)
         message = str(error)
@@ -200,7 +200,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return failure
 
     def _cause_of_break(self) -> BaseException | None:
-        """Why the group is broken, by now: any thread may have broken it."""
+        """Return why the group is broken, by now: any thread may have broken it."""
         return self._broken
 
     def _break(self, error: BaseException) -> None:
@@ -250,7 +250,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def busy(self) -> bool:
-        """Whether an operation is under way."""
+        """Return whether an operation is under way."""
         return self._queue.busy
 
     def abort(self) -> None:

@@ -102,7 +102,7 @@ class Meeting:
 
     @property
     def _is_whole_world(self) -> bool:
-        """Whether the group has all ranks of the run."""
+        """Return whether the group has all ranks of the run."""
         return len(self.members) == self.settings.launcher.world_size
 
     def hierarchy(self) -> Hierarchy:
@@ -136,7 +136,7 @@ class Meeting:
         return places_of([RackPlace(first.rack, first.aisle) for first in firsts], choice)
 
     def _between(self, dimension: int, peers: Sequence[int], name: str, *, wire: bool = True) -> Background:
-        """What serves peers on different hosts: one mode, or levels where they stand in several racks."""
+        """Return what serves peers on different hosts: one mode, or levels where they stand in several racks."""
         layout = meetings_of([self._places[self.layout.host_of(peer)] for peer in peers], dimension)
         if len(layout.hosts) == 1:
             connected: Background = self._connect(dimension, peers, name, wire=wire)

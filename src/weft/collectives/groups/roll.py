@@ -116,7 +116,7 @@ class _Making(Generic[_Made]):
 
 
 def watched_over() -> bool:
-    """Whether groups made here have somebody who tells them of the lost: they need not find out among themselves."""
+    """Return whether an agent tells the groups made here which members are lost, so that they need not find out."""
     return _in_vain.get() is not None
 
 

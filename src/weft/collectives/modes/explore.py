@@ -32,7 +32,7 @@ Table = dict[int, dict[str, float]]  # size: mode: seconds
 
 
 def best_of(table: Table, preferred: str) -> dict[int, str]:
-    """For each size the mode to use; the preferred one unless another is clearly faster."""
+    """Return, for each size the mode to use; the preferred one unless another is clearly faster."""
     chosen = {}
     for size, times in sorted(table.items()):
         fastest = min(times, key=lambda name: times[name])

@@ -51,7 +51,7 @@ def connect(store: Any, index: int, size: int, timeout: timedelta) -> Any:
 
 
 def serves(dtype: torch.dtype, reduction: Reduction) -> bool:
-    """Whether NCCL has this type and this operator."""
+    """Return whether NCCL has this type and this operator."""
     return dtype in TYPES and reduction.name in _OPERATORS
 
 
@@ -169,7 +169,7 @@ class Nccl:
 
 
 def _even(values: Tensor, bounds: Bounds) -> bool:
-    """Whether the parts make up the tensor, one after the other, and are of one size."""
+    """Return whether the parts make up the tensor, one after the other, and are of one size."""
     return tuple(map(tuple, bounds)) == even_bounds(values.numel(), len(bounds)) and (
         values.numel() % len(bounds) == 0
     )

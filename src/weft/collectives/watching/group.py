@@ -104,7 +104,7 @@ class WatchedGroup(WeftGroup):
     def _watch_level(
         self, level: int, ranks: tuple[int, ...], dimension: str, mode: Any, peers: tuple[int, ...]
     ) -> Any:
-        """What is a host to racks is one of `ranks` to us."""
+        """Return what is a host to racks is one of `ranks` to us."""
         outwards = level + (dimension != HOST)
         return self._watch_mode(DIMENSIONS[outwards], mode, tuple(ranks[peer] for peer in peers))
 
@@ -144,11 +144,11 @@ class WatchedGroup(WeftGroup):
         self._recorder.verified += 1
         self._recorder.worst_error = max(self._recorder.worst_error, worst)
 
-    def _failed(self, call: Call, error: Exception) -> CollectiveError:
+    def _break_for(self, call: Call, error: Exception) -> CollectiveError:
         if isinstance(error, VerifyError):  # which all ranks raise, with the same words
             self._break(error)
             return error
-        return super()._failed(call, error)
+        return super()._break_for(call, error)
 
     def _letter(
         self,

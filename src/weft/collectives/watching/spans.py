@@ -69,7 +69,7 @@ def waiting(spans: Sequence[Span]) -> list[Interval]:
 
 
 def lanes(spans: Sequence[Span]) -> list[int]:
-    """For each span a lane in which it overlaps no other."""
+    """Return, for each span a lane in which it overlaps no other."""
     free: list[int] = []  # when each lane is free again
     chosen = [0] * len(spans)
     for index in sorted(range(len(spans)), key=lambda index: spans[index].began):

@@ -171,7 +171,7 @@ def _named(row: Sequence[float]) -> dict[str, float]:
 
 
 def _place(index: int, tensor: Tensor) -> str:
-    """Where a flat index lies in a tensor."""
+    """Return where a flat index lies in a tensor."""
     if tensor.dim() < 2:
         return f"{index}"
     where = torch.unravel_index(torch.tensor(index), tensor.shape)

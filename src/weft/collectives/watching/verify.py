@@ -151,7 +151,7 @@ def _allowed(scale: Tensor, dtype: torch.dtype, terms: int, lightness: Lightness
 
 
 def _largest_around(scale: Tensor) -> Tensor:
-    """For each element the largest of those that may share its block."""
+    """Return, for each element the largest of those that may share its block."""
     return torch.nn.functional.max_pool1d(scale.view(1, 1, -1), 2 * HALO - 1, 1, HALO - 1).view(-1)
 
 

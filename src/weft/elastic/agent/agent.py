@@ -331,18 +331,18 @@ class ElasticAgent:
         self._agree(self.council.met(peer))
         self._beat()
 
-    def parted(self, peer: str) -> None:
+    def on_disconnect(self, peer: str) -> None:
         """The connection to this peer broke."""
         self._agree(self.council.lost(peer))
 
-    def died(self, peer: str) -> None:
+    def on_death(self, peer: str) -> None:
         """The process of this peer has ended."""
         self.known.forget(peer)
         self._report_loss(peer, "its agent has ended")
         self._agree(self.council.gone(peer))
         self._changed.set()
 
-    def heard(self, peer: str, message: Message) -> None:
+    def on_message(self, peer: str, message: Message) -> None:
         """A message of this peer came."""
         match message:
             case CouncilMessage():

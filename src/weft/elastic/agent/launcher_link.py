@@ -112,7 +112,7 @@ class LauncherLink:
 
     @property
     def has_room(self) -> bool:
-        """Whether a message that may not be dropped can be sent now."""
+        """Return whether a message that may not be dropped can be sent now."""
         return not self._closed and self._unsent_bytes <= BACKLOG_BYTES
 
     def send(

@@ -122,7 +122,7 @@ class OrderBeat(ElasticOrder, frozen=True, tag="beat"):
 
 
 class OrderBye(ElasticOrder, frozen=True, tag="bye"):
-    """Nothing more will come."""
+    """The last order: the launcher sends no more."""
 
 
 ORDER_DECODER: Decoder[ElasticOrder] = Decoder(
@@ -159,7 +159,7 @@ class AgentBegun(ElasticEvent, frozen=True, tag="begun"):
 
 
 class AgentAbsent(ElasticEvent, frozen=True, tag="absent"):
-    """No agent of the run is on this host, and none of its journals tells an end."""
+    """A host has no agent of the run, and no journal that tells its end."""
 
 
 class AgentAttached(ElasticEvent, frozen=True, tag="attached"):

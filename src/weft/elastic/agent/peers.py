@@ -43,15 +43,15 @@ class PeerListener(Protocol):
         """A connection to this peer begins."""
         ...
 
-    def heard(self, peer: str, message: Message) -> None:
+    def on_message(self, peer: str, message: Message) -> None:
         """A message of this peer came."""
         ...
 
-    def parted(self, peer: str) -> None:
+    def on_disconnect(self, peer: str) -> None:
         """The connection to this peer broke."""
         ...
 
-    def died(self, peer: str) -> None:
+    def on_death(self, peer: str) -> None:
         """The process of this peer has ended, which is proven."""
         ...
 
@@ -232,7 +232,7 @@ class Peers:
                 message = PEER_DECODER.decode(line)
                 if isinstance(message, StatusBeat):
                     self._measure(peer, message)
-                self._listener.heard(peer.name, message)
+                self._listener.on_message(peer.name, message)
             ended = True
         except OSError as error:
             ended = error.errno == errno.ECONNRESET
@@ -271,11 +271,11 @@ class Peers:
     def _mark_dead(self, peer: _Peer) -> None:
         if not peer.dead:
             peer.dead = True
-            self._listener.died(peer.name)
+            self._listener.on_death(peer.name)
 
     def _part(self, peer: _Peer) -> None:
         peer.writer = None
-        self._listener.parted(peer.name)
+        self._listener.on_disconnect(peer.name)
 
     def _start(self, coroutine: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(coroutine)

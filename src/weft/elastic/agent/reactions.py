@@ -131,13 +131,13 @@ def on_message(worker: WorkerFacts, message: FromWorker, run: RunFacts) -> tuple
         case ScriptIsRun():
             return (MarkScriptIsRun(worker.pid),)
         case WorkerHealed():
-            return MarkHealed(worker.pid, message.step), _told(worker, message)
+            return MarkHealed(worker.pid, message.step), _event_of(worker, message)
         case GroupFormed() | CheckpointSaved():
-            return (_told(worker, message),)
+            return (_event_of(worker, message),)
     return ()
 
 
-def _told(worker: WorkerFacts, message: FromWorker) -> WriteEvent:
+def _event_of(worker: WorkerFacts, message: FromWorker) -> WriteEvent:
     """The event that a message of a worker is kept as."""
     facts = message.fields()
     return WriteEvent(facts.pop("say"), {"worker": worker.name, **facts})

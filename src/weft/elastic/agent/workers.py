@@ -98,17 +98,17 @@ class HostWorkers:
 
     @property
     def empty(self) -> bool:
-        """Whether no worker is there, and none will be started."""
+        """Return whether this host has no worker, and will start none."""
         return not self._processes and not self._starting_at
 
     @property
     def possible(self) -> int:
-        """How many workers this host can have."""
+        """Return how many workers this host can have."""
         return len(self._slots) - len(self._given_up.keys() & self._slots.keys())
 
     @property
     def trouble(self) -> tuple[str, int]:
-        """Why a slot was given up, and the exit code of a run that ends because of it; ("", 0) if none was.
+        """Return why a slot was given up, and the exit code of a run that ends because of it; ("", 0) if none was.
 
         A slot whose script ended with exit code 0 counts if there is no other.
         """
@@ -123,7 +123,7 @@ class HostWorkers:
         return tuple(worker.report() for worker in self._alive())
 
     def micros(self) -> dict[str, tuple[int, float]]:
-        """How many micro-batches each worker has computed, and in how many seconds."""
+        """Return how many micro-batches each worker has computed, and in how many seconds."""
         progress = {worker.name: worker.progress() for worker in self._alive()}
         return {name: (each.micros, each.busy_s) for name, each in progress.items()}
 

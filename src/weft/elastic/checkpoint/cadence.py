@@ -28,12 +28,12 @@ class Cadence:
     def due(self, step: int) -> bool:
         if self.every is not None:
             return step % self.every == 0
-        return step - self.last >= self.apart()
+        return step - self.last >= self.interval_steps()
 
-    def committed(self, now: float) -> None:
+    def note_commit(self, now: float) -> None:
         self._commits.append(now)
 
-    def apart(self) -> int:
+    def interval_steps(self) -> int:
         """Steps from one to the next, by what one costs."""
         if self.cost_s is None or len(self._commits) < 2:
             return FIRST_STEPS

@@ -98,7 +98,7 @@ class _Planner(DefaultSavePlanner):
 
 
 def _write(folder: Path, items: list[WriteItem], data: Mapping[MetadataIndex, Tensor]) -> None:
-    """What `dcp.save` does for one process; not that, as it would warn of being alone each time."""
+    """Do what `dcp.save` does in one process, which would warn each time that it is alone."""
     writer = FileSystemWriter(folder)
     writer.set_up_storage_writer(True)
     plans, metadata = create_default_global_save_plan([writer.prepare_local_plan(SavePlan(items))])
@@ -146,7 +146,7 @@ class _Parts(FileSystemReader):
 
 
 def _read(folder: Path, metadata: Metadata, into: dict[str, Any]) -> None:
-    """What `dcp.load` does for one process."""
+    """Do what `dcp.load` does in one process."""
     reader, planner = _Parts(folder, metadata), DefaultLoadPlanner()
     planner.set_up_planner(into, metadata, True)
     reader.set_up_storage_reader(metadata, True)

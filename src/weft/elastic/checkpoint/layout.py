@@ -145,8 +145,8 @@ def _folders(directory: Path) -> list[tuple[int, Path]]:
         return []
 
 
-def is_one(directory: Path) -> str | None:
-    """What shows that a folder is not one of checkpoints, but a checkpoint itself, of ours or of torch's."""
+def checkpoint_file(directory: Path) -> str | None:
+    """Return the file that shows that a folder is itself a checkpoint, and no folder of checkpoints."""
     with suppress(OSError):
         names = sorted(path.name for path in directory.iterdir())
         return next((name for name in names if name == ".metadata" or _PART.fullmatch(name)), None)

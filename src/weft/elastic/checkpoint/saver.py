@@ -64,7 +64,7 @@ class Saver:
         self._skipped = 0
 
     def configure(self, directory: Path | None, every: int | None) -> None:
-        """By what the script says, else by the flags of the run."""
+        """Set the checkpoint folder and interval from the script, or else from the flags of the run."""
         flags = os.environ.get("WEFT_CHECKPOINT"), os.environ.get("WEFT_CHECKPOINT_EVERY")
         self.directory = directory or (Path(flags[0]) if flags[0] else None)
         every = every if every is not None else int(flags[1]) if flags[1] else None
@@ -75,7 +75,7 @@ class Saver:
     # -- when members meet ------------------------------------------------------------------------
 
     def card(self, objects: Mapping[str, Any], data: Mapping[str, Any], *, stays: bool) -> list[int]:
-        """What the others must know: which disk we see, and for a newcomer what is on it."""
+        """Return what the others must know: the disk that this worker sees, and for a newcomer what is on it."""
         if self.directory is None:
             return [0, -1]
         self._identity = {
@@ -85,7 +85,7 @@ class Saver:
             "data": {name: value for name, value in data.items() if name != "micro"},
         }
         if not self._disk:
-            if (inside := layout.is_one(self.directory)) is not None:
+            if (inside := layout.checkpoint_file(self.directory)) is not None:
                 raise UsageError(
                     f"--checkpoint must be a folder of checkpoints, got one of them ({inside} is in it): "
                     f"{self.directory}; name the folder above it, {ANEW}"
@@ -139,7 +139,7 @@ class Saver:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """What a checkpoint's state is put in place in: objects that do not take it are not those it is of."""
+        """Refuse a checkpoint whose state the registered objects do not accept while they load it."""
         try:
             yield
         except Exception as error:  # whatever their load_state_dict raises
@@ -183,14 +183,14 @@ class Saver:
     # -- saving -----------------------------------------------------------------------------------
 
     def vote(self, step: int, rank: int) -> tuple[float, float]:
-        """For the step that is to commit: whether we want it saved, and whether we can not."""
+        """Return whether this worker wants the step that is to commit saved, and whether it cannot save it."""
         if self.directory is None:
             return 0.0, 0.0
         return float(self.asked or (rank == 0 and self._due(step))), float(self._writes())
 
     @property
     def agreed(self) -> bool:
-        """Whether the step that is to commit will be saved."""
+        """Return whether the step that is to commit will be saved."""
         return self._agreed
 
     def is_saved(self, step: int) -> bool:
@@ -215,7 +215,7 @@ class Saver:
         """A step is permanent: if all agreed to save it, copy our share, and have it written."""
         if self.directory is None:
             return
-        self.cadence.committed(time.monotonic())
+        self.cadence.note_commit(time.monotonic())
         if self._agreed:
             self._agreed = False
             self._save(view, rank, position, image)
@@ -299,7 +299,7 @@ class Saver:
 
 
 def _torn(found: Sequence[layout.SavedCheckpoint]) -> str:
-    """Why we can not go on where no checkpoint is whole; empty if there is none at all."""
+    """Return why the run cannot resume where no checkpoint is whole; empty if there is none at all."""
     if not found:
         return ""
     names = ", ".join(saved.folder.name for saved in found)
@@ -321,7 +321,7 @@ def _other_on(host: str) -> str:
 
 
 def _differs(saved: layout.SavedCheckpoint, identity: Mapping[str, Any]) -> str:
-    """Why we can not go on from a checkpoint; empty if we can."""
+    """Return why the run cannot resume from a checkpoint; empty if it can."""
     then = saved.about
     if lacking := sorted(identity.keys() - then.keys()):
         return (

@@ -28,7 +28,7 @@ class TensorPiece:
 
 
 def cut(tensors: Sequence[Tensor], parts: int) -> list[list[TensorPiece]]:
-    """What each of so many members copies and writes; the same wherever it is computed."""
+    """Return the share that each member copies and writes; all members compute the same."""
     total = sum(tensor.nbytes for tensor in tensors)
     pieces: list[list[TensorPiece]] = [[] for _ in range(parts)]
     offset = 0

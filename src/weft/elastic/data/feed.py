@@ -130,7 +130,7 @@ class MapFeed:
             )
 
     class _Sampling:
-        """What the loader asks for what to read next."""
+        """The sampler that the loader asks which samples to read next."""
 
         def __init__(self, feed: MapFeed) -> None:
             self._feed = feed
@@ -278,7 +278,7 @@ class StreamFeed:
         return self._collate(self._samples[micro * self._micro : (micro + 1) * self._micro])
 
     def changed(self) -> None:
-        """What is read ahead is the same for every member."""
+        """Do nothing: every member reads the same samples ahead, whatever the view."""
 
 
 class _Reading(IterableDataset[Any]):

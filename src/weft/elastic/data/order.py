@@ -72,11 +72,11 @@ class SampleOrder:
         return TrainingStep(number, epoch, start, min(start + self.batch, self.length))
 
     def micros(self, step: TrainingStep) -> int:
-        """How many micro-batches the step has."""
+        """Return how many micro-batches the step has."""
         return -(-step.size // self.micro)
 
     def micro_size(self, step: TrainingStep, index: int) -> int:
-        """How many samples a micro-batch has; the last may be smaller."""
+        """Return how many samples a micro-batch has; the last may be smaller."""
         return min(self.micro, step.size - index * self.micro)
 
     def samples(self, step: TrainingStep, index: int | None = None) -> NDArray[np.int64]:
@@ -99,7 +99,7 @@ class SampleOrder:
 
 
 def shuffled(positions: NDArray[np.int64], length: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Where a permutation of 0 to length - 1, chosen by seed and epoch, takes these positions.
+    """Return the images of positions under the permutation of 0 to length - 1 of a seed and an epoch.
 
     A Feistel network on pairs (a, b) with a * b just above the length: each round adds to one half a hash of the other,
     so it can be undone and is a permutation of the pairs. What falls outside the length goes through again until it

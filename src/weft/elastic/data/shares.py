@@ -53,7 +53,7 @@ def settle(summaries: Sequence[MemberSummary]) -> Settlement:
 def deal(
     micros: int, weights: Sequence[float], held: Sequence[frozenset[int]] = ()
 ) -> tuple[tuple[int, ...], ...]:
-    """What each member still has to compute of a step of so many micro-batches.
+    """Return the micro-batches of a step that each member still has to compute.
 
     With nothing held: runs of neighbours, as many to each as its weight says. Otherwise what nobody holds goes, piece
     by piece, to whoever has the least for its weight. A member without weight gets nothing.

@@ -21,7 +21,7 @@ from weft.text import plural
 
 @dataclass(frozen=True)
 class LedgerProblem:
-    """Something that must not be, in words."""
+    """A problem that the check found, in words."""
 
     epoch: int
     step: int | None
@@ -167,7 +167,7 @@ def _gaps(told: LedgerHistory) -> Iterator[LedgerProblem]:
 
 
 def _steps(records: Iterable[StepRecord], header: LedgerHeader) -> Iterator[LedgerProblem]:
-    """Each step by itself: its place, its samples, its micro-batches."""
+    """Yield the problems of each step by itself: its place, its samples, its micro-batches."""
     order = header.order
     for record in records:
         for text in _wrong(record, header, order):
@@ -212,7 +212,7 @@ def _wrong_parts(record: StepRecord, header: LedgerHeader) -> Iterator[str]:
 def _epoch(
     own: Sequence[StepRecord], records: Sequence[StepRecord], header: LedgerHeader
 ) -> tuple[EpochReport, list[LedgerProblem]]:
-    """How the steps of an epoch tile it."""
+    """Return how the steps of an epoch cover it."""
     epoch = own[0].epoch
     end = header.epoch_end
     reached = max(record.stop for record in own)

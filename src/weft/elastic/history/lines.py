@@ -16,7 +16,7 @@ LEDGER, EVENTS = "ledger", "events"
 
 
 def trace_file(run_dir: Path, host: str, kind: str) -> Path:
-    """Where a host's agent writes; `kind` is LEDGER or EVENTS."""
+    """Return the file in which a host's agent writes; `kind` is LEDGER or EVENTS."""
     return run_dir / "elastic" / f"{host}.{kind}.jsonl"
 
 

@@ -63,7 +63,7 @@ class StepRecord:
 
     @property
     def samples(self) -> tuple[int, int, int, str]:
-        """What every record of the step must agree on."""
+        """Return the samples, on which all records of a step must agree."""
         return self.epoch, self.start, self.stop, self.digest
 
     def span(self, micro: int, size: int) -> tuple[int, int]:
@@ -140,7 +140,7 @@ def agree(headers: Sequence[LedgerHeader]) -> None:
 
 
 def history(records: Iterable[StepRecord]) -> LedgerHistory:
-    """What counts: of each step the record of the highest view, less what a later view began again before."""
+    """Return the records that count: of each step that of the highest view, without those that a later view redid."""
     best: dict[int, StepRecord] = {}
     views: dict[int, set[int]] = {}
     for record in records:
@@ -173,7 +173,7 @@ def _header(data: Any, where: str) -> LedgerHeader:
             where=where,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{where} must be a header with all its fields, got {_told(error)}") from error
+        raise UsageError(f"{where} must be a header with all its fields, got {_reason_of(error)}") from error
     if min(header.batch, header.micro) < 1:
         raise UsageError(
             f"{where} must have batch and micro of at least 1, got {header.batch}, {header.micro}"
@@ -191,8 +191,8 @@ def _record(data: dict[str, Any], where: str) -> StepRecord:
             where=where,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{where} must be a step with all its fields, got {_told(error)}") from error
+        raise UsageError(f"{where} must be a step with all its fields, got {_reason_of(error)}") from error
 
 
-def _told(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return f"none named {error}" if isinstance(error, KeyError) else str(error)

@@ -77,7 +77,7 @@ def _of(record: StepRecord, position: int, size: int, counts: bool) -> Iterator[
 
 
 def position_of(sample: int, epoch: int, order: SampleOrder | None) -> int | None:
-    """Where a sample stands in the order of an epoch; in a stream samples are numbered as they come."""
+    """Return where a sample stands in the order of an epoch; in a stream samples are numbered as they come."""
     if order is None:
         return sample
     for start in range(0, order.length, _CHUNK):
@@ -89,7 +89,7 @@ def position_of(sample: int, epoch: int, order: SampleOrder | None) -> int | Non
 
 
 def tile(spans: Iterable[Span], low: int, high: int) -> tuple[list[Span], list[Span]]:
-    """Where spans leave [low, high) uncovered, and where they cover anything more than once."""
+    """Return where spans leave [low, high) uncovered, and where they cover anything more than once."""
     turns: Counter[int] = Counter()
     for start, stop in spans:
         turns[start] += 1

@@ -70,12 +70,12 @@ class MembershipChange:
 
     @property
     def total_s(self) -> float | None:
-        """From detection to the first step."""
+        """Return the seconds from the detection to the first step."""
         return self.stepped_s
 
     @property
     def still_t(self) -> float:
-        """When nobody could step any more."""
+        """Return when the workers could no longer step."""
         return self.detected_t + (0.0 if self.kind in ABRUPT else self.agreed_s)
 
     @property
@@ -84,7 +84,7 @@ class MembershipChange:
 
     @property
     def pause_s(self) -> float | None:
-        """How long nobody stepped: from the detection after a fault, from the agreement in a planned change."""
+        """Return how long no worker stepped: from the detection of a fault or the agreement on a planned change."""
         return None if self.stepped_t is None else max(0.0, self.stepped_t - self.still_t)
 
     @property
@@ -167,7 +167,7 @@ def _change(
         view=agreed.view or 0,
         kind=named.kind if named else agreed.kind,
         cause=agreed.cause or (named.cause if named else ""),
-        who=_who(reasons),
+        who=_workers_concerned(reasons),
         detected_t=start,
         agreed_s=max(0.0, agreed.t - start),
         grouped_s=_offset(max(times["grouped"], default=None), start),
@@ -202,7 +202,7 @@ def _reasons(
     return [event for event in reasons if event.kind == kind]
 
 
-def _who(reasons: Sequence[Event]) -> tuple[str, ...]:
+def _workers_concerned(reasons: Sequence[Event]) -> tuple[str, ...]:
     """Whom the change is about; a broken operation only names who noticed, so it counts if nothing else is known."""
     telling = [event for event in reasons if event.kind != "broken"] or reasons
     return tuple(dict.fromkeys(worker for event in telling for worker in event.who))
@@ -215,7 +215,7 @@ def _between(event: Event, previous: MembershipChange | None, agreed: Event) -> 
 
 
 def _names(event: Event, workers: set[str]) -> bool:
-    """Whether an event is about some of these; it may name a worker or a whole host."""
+    """Return whether an event names one of some workers, or the host of one."""
     hosts = {worker.split("/")[0] for worker in workers}
     return any(name in workers or name in hosts for name in event.who)
 
@@ -244,7 +244,7 @@ def standstills(found: Sequence[MembershipChange]) -> tuple[tuple[float, float |
 
 
 def complete(found: Sequence[MembershipChange]) -> tuple[MembershipChange, ...]:
-    """Those that will not change any more: somebody stepped in them, or in a later one, or they gave way to a later."""
+    """Return the changes that are over: their view or a later one committed a step, or a later one replaced it."""
     last = next((number for number in reversed(range(len(found))) if found[number].stepped_s is not None), -1)
     return tuple(found[: max(last + 1, len(found) - 1)])
 

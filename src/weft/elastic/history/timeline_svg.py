@@ -111,7 +111,7 @@ def _name(y: float, name: str, tooltip: str) -> str:
 
 
 def spans_of(worker: str, found: Sequence[MembershipChange], end: float) -> Iterator[tuple[float, float]]:
-    """When a worker was a member: from the agreement on its first view until the change that left it out."""
+    """Yield the spans in which a worker was a member: from the agreement on a view until the change that left it out."""
     since: float | None = None
     for change in found:
         if worker in change.after and since is None:
@@ -138,7 +138,7 @@ def _marks(found: Sequence[MembershipChange], panel: Panel, time: Scale) -> Iter
 
 
 def _bars(found: Sequence[MembershipChange], panel: Panel) -> Iterator[str]:
-    """Each change from its detection to its first step, on one scale; a longer start is cut off."""
+    """Yield a bar for each change, from its detection to its first step, on one scale; a longer start is cut."""
     lengths = [length for change in found[1:] for length in (_length(change),) if length > 0]
     time = panel.across(0.0, max(lengths or [_length(change) for change in found] or [1.0]))
     yield svg.text(_MARGIN, panel.top - 44, "Each change, from its detection to the first step", cls="title")

@@ -48,7 +48,7 @@ ALL_LOST = (
 
 
 def adopt(run_dir: Path, *, out: BinaryIO, kind: type[AdoptingLauncher] | None = None) -> Outcome:
-    """Be the launcher of a run whose own is gone; return when the run is over, with the outcome written down."""
+    """Become the launcher of a run that has lost its own; return, and write down, how it ended."""
     run_dir = run_dir.absolute()
     control = read_control(run_dir)
     _require_not_ended(run_dir)
@@ -110,7 +110,7 @@ class AdoptingLauncher(ElasticLauncher):
         ranks = [rank for known in self._known.values() for rank in known.ranks]
         self._recruits.number_from(max(ranks, default=-1) + 1)
         if self._config.hosts or not self._local:
-            self._scaler.wanted.hosts = wanted_hosts(self._kept.path)
+            self._scaler.wanted.hosts = wanted_hosts(self._run_files.path)
         for entry in self._scaler.entries():
             self._hosts.setdefault(entry.name, HostRecord(entry.name))
         self._recruits.config = replace(self._config, hosts=self._scaler.entries())
@@ -170,11 +170,11 @@ class AdoptingLauncher(ElasticLauncher):
             return
         order = AttachOrder(
             run=self._run,
-            run_dir=str(self._kept.path),
+            run_dir=str(self._run_files.path),
             host=host.name,
             secret=self._secret,
             ranks=tuple(host.ranks),
-            received=self._kept.received(host.ranks, here=self._is_here(host)),
+            received=self._run_files.received(host.ranks, here=self._is_here(host)),
         )
         self._tell(order, [host])
 

@@ -157,9 +157,9 @@ class ElasticLauncher:
             failures=self._failures,
             interrupted=self._interrupted,
             seconds=time.time() - self._began_s,
-            run_dir=str(self._kept.folder.path),
+            run_dir=str(self._run_files.folder.path),
         )
-        self._kept.write_outcome(outcome)
+        self._run_files.write_outcome(outcome)
         return outcome
 
     # -- hosts ------------------------------------------------------------------------------------
@@ -198,15 +198,15 @@ class ElasticLauncher:
             self._start(host)
 
     @property
-    def _kept(self) -> RunFiles:
+    def _run_files(self) -> RunFiles:
         """The files of a run that has begun."""
         assert self._files is not None
         return self._files
 
     def _open(self) -> None:
         """Open the logs, and look for requests."""
-        self._screen.open(self._kept.path)
-        self._scaler.follow(self._kept.scale_file)
+        self._screen.open(self._run_files.path)
+        self._scaler.follow(self._run_files.scale_file)
 
     def _keep_control(self) -> None:
         """Write down what another launcher would have to know."""
@@ -222,7 +222,7 @@ class ElasticLauncher:
                 for host in self._hosts.values()
             },
         )
-        self._kept.keep_control(control)
+        self._run_files.keep_control(control)
 
     def _roster(self) -> dict[str, AgentAddress]:
         """The addresses of all agents that take part, or are about to, by name."""
@@ -241,7 +241,7 @@ class ElasticLauncher:
             self._recruits.plan,
             self._elastic,
             run=self._run,
-            run_dir=self._kept.path,
+            run_dir=self._run_files.path,
             grace_s=self._config.grace_s,
             expected=self._scaler.expected_workers(),
             secret=self._secret,
@@ -277,7 +277,7 @@ class ElasticLauncher:
         for host in self._scaler.dismiss():
             self._tell(LeaveOrder(), [host])
         self._tell_workers()
-        if not self._pausing and self._kept.is_pause_asked:
+        if not self._pausing and self._run_files.is_pause_asked:
             self._pause()
         self._scaler.call_absent(now)
         if not are_all_replaced(self._hosts.values(), self._voters):
@@ -299,14 +299,14 @@ class ElasticLauncher:
     def _send_slots(self, host: HostRecord) -> None:
         """Tell a host which slots it has; one that has just these changes nothing."""
         if host.plan is not None:
-            slots = slots_of(host, self._kept.path if self._is_here(host) else None)
+            slots = slots_of(host, self._run_files.path if self._is_here(host) else None)
             self._tell(SlotsOrder(slots, self._scaler.expected_workers()), [host])
 
     def _tell_workers(self) -> None:
         """Write down how many worker processes each host has, when that changes."""
         now = {host.name: host.alive for host in self._hosts.values() if host.alive and not host.witness}
         if all(host.view >= 0 for host in self._running()):  # or some have not told yet
-            self._kept.tell_workers(now)
+            self._run_files.tell_workers(now)
 
     def _pause(self) -> None:
         """Have the run end at its next checkpoint; one that has not begun ends at once."""
@@ -380,7 +380,7 @@ class ElasticLauncher:
 
     def _catch_up(self, host: HostRecord) -> None:
         """Have an agent send the output that is missing here, and tell it what it may have missed itself."""
-        self._tell(CatchUpOrder(self._kept.received(host.ranks, here=self._is_here(host))), [host])
+        self._tell(CatchUpOrder(self._run_files.received(host.ranks, here=self._is_here(host))), [host])
         self._send_slots(host)
         self._tell(RosterUpdate(self._roster()), self._running())
         self._tell_missed(host)

@@ -52,12 +52,12 @@ class RunFiles:
 
     @property
     def scale_file(self) -> Path:
-        """Where other hosts are asked for."""
+        """Return the file in which `weft scale` asks for other hosts."""
         return self.path / FOLDER / SCALE_FILE
 
     @property
     def is_pause_asked(self) -> bool:
-        """Whether the run is to end at its next checkpoint."""
+        """Return whether the run is to end at its next checkpoint."""
         return (self.path / FOLDER / PAUSE_FILE).exists()
 
     def keep_control(self, control: RunControl) -> None:

@@ -104,12 +104,12 @@ class Council:
 
     @property
     def fenced(self) -> bool:
-        """Whether this agent voted on the next view and does not know it yet: the old one may commit no new step."""
+        """Return whether this agent voted on a next view that it does not know yet: the old one may commit no step."""
         return self._promised > FIRST or self._heard is not None
 
     @property
     def outbid(self) -> bool:
-        """Whether the view that was proposed here stands no chance before the next `again`."""
+        """Return whether the view that was proposed here stands no chance before the next `again`."""
         return self._wish is not None and (self._try is None or self._highest > self._try.ballot)
 
     def propose(self, value: View) -> list[Action]:

@@ -44,11 +44,11 @@ class _Situation:
     rules: MembershipRules
 
     @cached_property
-    def here(self) -> dict[str, tuple[AgentReport, WorkerReport]]:
+    def worker_reports(self) -> dict[str, tuple[AgentReport, WorkerReport]]:
         return {report.worker: (agent, report) for agent in self.agents for report in agent.workers}
 
     def report(self, member: Member) -> WorkerReport:
-        return self.here[member.worker][1]
+        return self.worker_reports[member.worker][1]
 
     @cached_property
     def staying(self) -> list[Member]:
@@ -57,7 +57,7 @@ class _Situation:
         Names are never used again, so a worker that is there under a member's name is that member, even if its agent
         reported it before it knew of the view.
         """
-        return [member for member in self.view.members if member.worker in self.here]
+        return [member for member in self.view.members if member.worker in self.worker_reports]
 
     @cached_property
     def lost(self) -> list[Member]:
@@ -82,9 +82,11 @@ class _Situation:
         """Workers that are no members and could be, those with the newest commit first."""
         members = {member.worker for member in self.staying}
         return [
-            _member(*self.here[name])
-            for name in sorted(self.here, key=lambda name: (-self.here[name][1].commit, name))
-            if self.here[name][1].state == WorkerState.READY and name not in members
+            _member(*self.worker_reports[name])
+            for name in sorted(
+                self.worker_reports, key=lambda name: (-self.worker_reports[name][1].commit, name)
+            )
+            if self.worker_reports[name][1].state == WorkerState.READY and name not in members
         ]
 
     @cached_property

@@ -40,7 +40,7 @@ class WorkerReport:
 
     @property
     def has_state(self) -> bool:
-        """Whether the worker has committed a step, in any view, and so has the training state."""
+        """Return whether the worker has committed a step, in any view, and so has the training state."""
         return self.stepped >= 0
 
 

@@ -30,15 +30,15 @@ class Buffers:
                 buffer.copy_(kept)
 
     def first_computed(self) -> None:
-        """We have computed the first micro-batch of the step: its buffers will be everyone's."""
+        """Note that this worker computed the first micro-batch of the step, whose buffers all take over."""
         self._next = self._copies()
 
     def first_skipped(self) -> None:
-        """We have left out the first micro-batch of the step: it leaves no trace."""
+        """Note that this worker left out the first micro-batch of the step, which changes no buffers."""
         self._next = [kept.clone() for kept in self.kept]
 
     def to_sum(self) -> dict[torch.dtype, Tensor]:
-        """What to add up over the members, one tensor for each type: zeros but from whoever has what counts."""
+        """Return what to sum over members, one tensor for each type: zeros but from the member whose buffers count."""
         flat: dict[torch.dtype, Tensor] = {}
         for kind in dict.fromkeys(buffer.dtype for buffer in self._live):
             ours = self._next if self._next is not None else self._live

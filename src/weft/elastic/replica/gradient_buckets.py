@@ -36,7 +36,7 @@ class PassSums:
 
 @dataclass
 class GradientBucket:
-    """Some parameters whose gradients are reduced together."""
+    """A bucket: parameters whose gradients are reduced together."""
 
     slots: list[GradientSlot]
     rows: int

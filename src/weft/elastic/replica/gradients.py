@@ -138,19 +138,19 @@ class Gradients:
         self._begin_pass()
 
     def not_last(self) -> None:
-        """There is more to compute of this step: the passes that follow in this turn are not reduced."""
+        """Note that this iteration is not the last of its step: its passes are not reduced."""
         self._last = False
         self._hide()
 
     def end(self) -> int:
-        """The loop body of a micro-batch has ended; return its backward passes. Those until the next are not ours."""
+        """Note the end of a loop body; return its backward passes. Passes before the next body do not count."""
         inside, self._on_pass = self._on_pass is not None, None
         self._most_passes = max(self._most_passes, self.passes)
         return self.passes if inside else 0
 
     @property
     def unreduced_passes(self) -> int:
-        """How many passes earlier turns of the step had beyond those of the turn that ended last."""
+        """Return how many passes earlier turns of the step had beyond those of the turn that ended last."""
         return self._most_passes - self.passes
 
     # -- one step ---------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Gradients:
             self.error = error
 
     def touched(self) -> Tensor:
-        """Which parameters this member has gradients for, as numbers that can be added up."""
+        """Return which parameters this member has gradients for, as numbers that can be added up."""
         flags = torch.zeros(len(self.parameters), dtype=torch.float64)
         for bucket in self.buckets:
             for slot in bucket.slots:
@@ -190,7 +190,7 @@ class Gradients:
         self._launched = len(self.buckets)
 
     def wait(self) -> None:
-        """Until everything is reduced; raises what went wrong."""
+        """Wait until all gradients are reduced; raise the error of a reduction that failed."""
         self._wait()
         if self.error is not None:
             error, self.error = self.error, None

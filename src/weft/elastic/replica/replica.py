@@ -138,7 +138,7 @@ class Replica:
         return self.committed, self.epoch, self.start
 
     def summary(self, *, stays: bool) -> MemberSummary:
-        """What this member brings to a new view; `stays`: it was in the view before."""
+        """Return what this member brings to a new view; `stays`: it was in the view before."""
         held = frozenset(self.work.held if self.work is not None else ())
         return MemberSummary(
             committed=self.committed, epoch=self.epoch, start=self.start, held=held, stays=stays

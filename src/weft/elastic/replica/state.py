@@ -70,7 +70,7 @@ def image_of(
 
 
 def _changed_by_optimizers(objects: Iterable[Any]) -> set[int]:
-    """Where the tensors are that change in no other way: parameters, and an optimizer's own state."""
+    """Return the tensors that only optimizers change: parameters, and the state of optimizers."""
     places: set[int] = set()
     for value in objects:
         if isinstance(value, torch.nn.Module):

@@ -102,7 +102,7 @@ class Ballot:
 
     @property
     def held(self) -> list[float]:
-        """How many members hold each micro-batch of the step."""
+        """Return how many members hold each micro-batch of the step."""
         return self._micros[: self.micros].tolist()
 
     @property
@@ -111,17 +111,17 @@ class Ballot:
 
     @property
     def saving(self) -> tuple[float, float]:
-        """How many members want the step saved, and how many cannot save it."""
+        """Return how many members want the step saved, and how many cannot save it."""
         return float(self.numbers[_SAVE]), float(self.numbers[_CANNOT_SAVE])
 
     @property
     def pausing(self) -> bool:
-        """Whether a member knows that the run is to pause."""
+        """Return whether a member knows that the run is to pause."""
         return bool(self.numbers[_PAUSE])
 
     @property
     def used(self) -> float:
-        """How many members have come here from a backward pass, and so will apply the step."""
+        """Return how many members have come here from a backward pass, and so will apply the step."""
         return float(self.numbers[_USED])
 
     @property
@@ -132,5 +132,5 @@ class Ballot:
 
     @property
     def touched(self) -> list[float]:
-        """How many members have gradients for each parameter."""
+        """Return how many members have gradients for each parameter."""
         return self._parameters.tolist()

@@ -50,7 +50,7 @@ class Beat:
         return cls(mmap.mmap(descriptor, PAGE_BYTES))
 
     def say(self, phase: int, *, lenient: bool = False) -> None:
-        """What is done from now on; `lenient`: it may well take longer than usual."""
+        """Write what the worker does from now on; `lenient`: it may well take longer than usual."""
         values = self._values
         now = time.monotonic()
         if values[_PHASE] == COMPUTING and phase != COMPUTING:

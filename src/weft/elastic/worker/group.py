@@ -39,7 +39,7 @@ class ViewGroup:
 
     @property
     def port(self) -> int:
-        """Where the store of this worker listens."""
+        """Return the port on which the store of this worker listens."""
         return self._server.port
 
     def form(self, view: View, rank: int) -> None:
@@ -61,7 +61,7 @@ class ViewGroup:
             raise CollectiveError("a member was lost while the group was made")
 
     def _is_in_vain(self, number: int) -> bool:
-        """Whether the group of a view cannot come about: a member is lost, or the others are done already."""
+        """Return whether the group of a view cannot come about: a member is lost, or the others are done already."""
         return self._link.lost_someone(number) or self._link.over
 
     def _settings_in(self, view: View) -> CollectiveSettings:

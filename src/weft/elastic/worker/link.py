@@ -62,7 +62,7 @@ class AgentLink:
                 self._end()
 
     def welcome(self) -> WelcomeWorker:
-        """What the agent tells every worker first."""
+        """Return the first message of the agent to each worker."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._welcome is not None)
             if self._welcome is None:
@@ -101,7 +101,7 @@ class AgentLink:
         return self.view is not None and self.view.number > view and self.view.rank_of(self.name) is None
 
     def refuse(self, error: UsageError, *, for_all: bool) -> NoReturn:
-        """We cannot take part, or nobody can: say why, and end as what is misused does."""
+        """Say why this worker, or any, cannot take part, and end with the exit code of a misuse."""
         if for_all:  # it is told once, at the end of the run
             self.tell(RunRefused(str(error), error.exit_code))
         else:
@@ -110,14 +110,14 @@ class AgentLink:
 
     @property
     def over(self) -> bool:
-        """Whether the other members are done, so that there will be no further view."""
+        """Return whether the other members are done, so that there will be no further view."""
         return self._over
 
     def newer_than(self, number: int) -> bool:
         return self.view is not None and self.view.number > number
 
     def lost_someone(self, number: int) -> bool:
-        """Whether a newer view is there that must not wait."""
+        """Return whether a newer view is there that must not wait."""
         return self._urgent > number
 
     def _listen(self) -> None:
@@ -162,7 +162,7 @@ class AgentLink:
 
 
 class FixedLink(AgentLink):
-    """For a world that was made by another launcher: one view, and whatever breaks it ends the run."""
+    """The link in a world of another launcher: it has one view, and any break of it ends the run."""
 
     def __init__(self, view: View, rank: int) -> None:
         self.view, self.name = view, view.members[rank].worker

@@ -129,23 +129,23 @@ class Participant:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is over for this worker, or it has left."""
+        """Return whether the run is over for this worker, or it has left."""
         return self._loop is not None and self._loop.ended
 
     @property
     def in_turn(self) -> bool:
-        """Whether the script is in the body of its loop."""
+        """Return whether the script is in the body of its loop."""
         return self._loop is not None and self._loop.ticket is not None
 
     @property
     def ready(self) -> bool:
-        """Whether the sum of all gradients is there, to be given to the optimizer."""
+        """Return whether the gradients are summed, ready for the optimizer."""
         work = self._loop.replica.work if self._loop is not None else None
         return work is not None and work.ready
 
     @property
     def applied(self) -> bool:
-        """Whether that sum has been given to the optimizer."""
+        """Return whether the optimizer has applied the summed gradients."""
         work = self._loop.replica.work if self._loop is not None else None
         return work is not None and work.applied
 

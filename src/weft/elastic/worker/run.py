@@ -104,7 +104,7 @@ def _fixed_world(settings: CollectiveSettings, reproducible: bool) -> tuple[Part
     place = context.init_with(settings)
     secrets = [new_secret()]
     dist.broadcast_object_list(secrets)
-    link = FixedLink(View(0, (_nobody(),), ()), 0)
+    link = FixedLink(View(0, (_placeholder_member(),), ()), 0)
     participant = Participant(
         link,
         Beat(),
@@ -128,7 +128,7 @@ def _fixed_world(settings: CollectiveSettings, reproducible: bool) -> tuple[Part
     return participant, place.size
 
 
-def _nobody() -> Member:
+def _placeholder_member() -> Member:
     return Member("", "", "", 0, "", 0, 0)
 
 
@@ -167,7 +167,7 @@ class Run:
 
     @property
     def rank(self) -> int:
-        """This worker's rank in the present view; it may change when members leave."""
+        """Return this worker's rank in the present view; it may change when members leave."""
         return self._participant.rank
 
     @property
@@ -183,7 +183,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """This worker: host/slot.incarnation."""
+        """Return the name of this worker: host/slot.incarnation."""
         return self._participant.name
 
     @property
@@ -193,7 +193,7 @@ class Run:
 
     @property
     def applied(self) -> bool:
-        """Whether this turn of the loop applied the step: true once a step, false for its other micro-batches."""
+        """Return whether this iteration applied the step: true once a step, false for its other micro-batches."""
         return self._participant.applied
 
     # -- what the script gives us -----------------------------------------------------------------
@@ -268,7 +268,7 @@ class Run:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """For work inside the loop that takes longer than steps do: nobody takes this worker for stuck meanwhile."""
+        """Enter long work inside the loop, during which this worker is not taken for stuck."""
         self._participant.pause()
         yield
         self._participant.resume()
@@ -308,7 +308,7 @@ class Loader:
             self._participant.pause()
 
     def _planned(self) -> Iterator[tuple[TrainingStep, int]]:
-        """What we shall compute if nothing changes: the rest of this step, then our share of those that follow."""
+        """Yield what this worker computes if nothing changes: the rest of this step, then its share of later ones."""
         feed, loop = self._feed, self._participant.loop
         place, work = loop.place, loop.replica.work
         if work is None:

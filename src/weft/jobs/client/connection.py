@@ -112,7 +112,7 @@ class ServiceConnection:
         """Send a file as the body of a POST, piece by piece, and return the answer."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
-        with self._told(), file.open("rb") as content:
+        with self._errors_in_words(), file.open("rb") as content:
             answer = self._http.post(API + path, content=content, headers=headers, timeout=timeout)
         self._check(answer)
         return self._decoded(answer, kind)
@@ -146,7 +146,7 @@ class ServiceConnection:
         timeout_s: float | None,
     ) -> httpx.Response:
         timeout = httpx.Timeout(timeout_s or self._timeout_s, connect=CONNECT_S)
-        with self._told():
+        with self._errors_in_words():
             answer = self._http.request(
                 method, API + path, content=content, headers=headers, params=_given(query), timeout=timeout
             )
@@ -189,14 +189,14 @@ class ServiceConnection:
     ) -> Iterator[httpx.Response]:
         timeout = httpx.Timeout(silence_s or TIMEOUT_S, connect=CONNECT_S)
         asking = self._http.stream("GET", API + path, params=_given(query), headers=headers, timeout=timeout)
-        with self._told(), asking as answer:
+        with self._errors_in_words(), asking as answer:
             if answer.status_code >= 400:
                 answer.read()
             self._check(answer)
             yield answer
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_in_words(self) -> Iterator[None]:
         """Turn errors of the network into words."""
         url = self.address.url
         try:

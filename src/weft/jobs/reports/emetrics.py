@@ -17,7 +17,7 @@ STEPS = ("iteration", "step", "global_step", "epoch")
 
 
 def is_emetrics(document: Mapping[str, Any]) -> bool:
-    """Whether a line of JSON is one of FfDL's evaluation metrics."""
+    """Return whether a line of JSON is one of FfDL's evaluation metrics."""
     return isinstance(document.get("values"), Mapping) and isinstance(document.get("etimes"), Mapping)
 
 

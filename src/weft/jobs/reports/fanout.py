@@ -60,7 +60,7 @@ class PointFanout:
             batch.setdefault(name, []).extend(rows)
 
     def watched(self, job_id: int) -> bool:
-        """Whether anyone watches a job."""
+        """Return whether anyone watches a job."""
         return job_id in self._watchers
 
     async def subscribe(self, job_id: int) -> AsyncIterator[PointBatch]:

@@ -83,7 +83,7 @@ class FollowedJob:
         self._events_due_at = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Whether the job is to be looked at now: ten times a second while it reports, once while it is quiet."""
+        """Return whether to look at the job now: ten times a second while it reports, once while it is quiet."""
         return now >= self._due_at
 
     def read(self, *, last: bool = False) -> list[TailedPiece]:
@@ -110,7 +110,7 @@ class FollowedJob:
 
     @property
     def is_placed(self) -> bool:
-        """Whether it is known how far the store is."""
+        """Return whether it is known how far the store is."""
         return self._known is not None
 
     def place(self, known: dict[str, Position]) -> None:

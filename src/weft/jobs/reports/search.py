@@ -83,7 +83,7 @@ def _better(one: list[bytes], other: list[bytes]) -> list[bytes]:
 
 
 def is_bounded(pattern: bytes) -> bool:
-    """Whether an expression takes a bounded time at each place: nothing in it repeats without a limit.
+    """Return whether an expression takes a bounded time at each place: nothing in it repeats without a limit.
 
     Those that look around or at the ends of the whole text do not count as such.
     """

@@ -89,7 +89,7 @@ class Placed:
 
     @property
     def staying(self) -> Allocation:
-        """What the job holds without the workers on their way out."""
+        """Return what the job holds without the workers on their way out."""
         return merged(self.allocation, self.leaving, -1) if self.leaving else self.allocation
 
     @property

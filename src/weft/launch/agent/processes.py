@@ -82,7 +82,7 @@ class ReportPipe:
 
     @property
     def channel(self) -> str:
-        """How the worker is told of its end; the inode shows that a descriptor is still this pipe."""
+        """Return how the worker is told of its end; the inode shows that a descriptor is still this pipe."""
         return f"pipe:{self.theirs},{os.fstat(self.theirs).st_ino}"
 
 
@@ -137,7 +137,7 @@ def _parent_of(pid: int) -> int | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal or a debugger."""
+    """Return whether a process was stopped by a signal or a debugger."""
     fields = _stat(pid)
     return bool(fields) and fields[0] in "Tt"
 
@@ -228,7 +228,7 @@ def sweep(marker: str) -> int:
 
 
 def _carriers(wanted: bytes) -> tuple[set[int], bool]:
-    """Who has this in their environment, and whether there is one of whom that can not be said yet."""
+    """Return who has this in their environment, and whether there is one of whom that can not be said yet."""
     found: set[int] = set()
     unsure = False
     for pid in _pids():
@@ -251,7 +251,7 @@ def _environment_of(pid: int) -> bytes:
 
 
 def _will_have_one(pid: int) -> bool:
-    """Whether a process that showed no environment is in the middle of an exec, or just was."""
+    """Return whether a process that showed no environment is in the middle of an exec, or just was."""
     fields = _stat(pid)
     if not fields or fields[0] in "ZX":
         return False

@@ -8,7 +8,7 @@ from weft.launch.agent.processes import sweep
 
 
 def marker(run_id: str) -> str:
-    """What every process of a run carries in its environment."""
+    """Return what every process of a run carries in its environment."""
     return f"WEFT_RUN_ID={run_id}"
 
 

@@ -167,7 +167,7 @@ class Connection:
         return self._process.poll()
 
     def complaint(self) -> str:
-        """What the agent, or ssh, wrote to its standard error."""
+        """Return what the agent, or ssh, wrote to its standard error."""
         self._complaints.seek(0)
         return strip_escapes(self._complaints.read()).decode(errors="replace").strip()
 

@@ -246,7 +246,7 @@ class Conductor:
             self._console.write(rank, stream, text_to_bytes(text))
 
     def _watch(self) -> None:
-        """What happens by the clock: a postponed stop, a host that fell silent."""
+        """Carry out what is due by the clock: a postponed stop, the loss of a silent host."""
         now = time.monotonic()
         if self._stop_due is not None and now >= self._stop_due:
             self._stop(signal.SIGTERM)

@@ -131,5 +131,5 @@ def log_name(rank: int) -> str:
 
 
 def _final(text: bytes) -> bytes:
-    """What a terminal would show of a line with carriage returns in it."""
+    """Return what a terminal would show of a line with carriage returns in it."""
     return text.rstrip(b"\r").rpartition(b"\r")[2]

@@ -79,7 +79,7 @@ class RankRecord:
 
     @property
     def failed_at(self) -> float:
-        """When the trouble began: who raises prints first and ends later, sometimes after those it pulls down.
+        """Return when the trouble began: who raises prints first and ends later, sometimes after those it pulls down.
 
         A traceback long before the end was one that the program caught, and went on. One that is heard after the end
         was read from its pipe late: the others were told to end meanwhile, so the end itself counts.

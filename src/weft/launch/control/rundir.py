@@ -101,6 +101,6 @@ def find_run(text: str) -> Path:
 
 
 def _started(folder: Path) -> tuple[int, str]:
-    """When its plan was written: names of the user's own choice tell no time."""
+    """Return when its plan was written: names of the user's own choice tell no time."""
     plan = folder / "plan.json"
     return (plan if plan.exists() else folder).stat().st_mtime_ns, folder.name

@@ -90,7 +90,7 @@ class Guardian:
                 self._orphaned = True
                 self._end(signal.SIGTERM, _ORPHAN_GRACE_S)
             self._watch_memory()
-            self._heed(self._next())
+            self._on_signal(self._next())
 
     def _watch_memory(self) -> None:
         """End a worker that holds more memory than it may; the launcher knows the sentence."""
@@ -108,7 +108,7 @@ class Guardian:
         info = signal.sigtimedwait(_WATCHED, max(0.0, min(due) - time.monotonic()))
         return info.si_signo if info else None
 
-    def _heed(self, number: int | None) -> None:
+    def _on_signal(self, number: int | None) -> None:
         if number is None:
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._force()

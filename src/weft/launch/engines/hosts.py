@@ -63,7 +63,7 @@ class Hosts(ABC):
         """The command that starts `argv` on another host, with its standard streams here."""
 
     def explain(self, name: str, code: int | None, complaint: str) -> str:
-        """Why an agent on another host ended, and how to mend it."""
+        """Return why an agent on another host ended, and how to mend it."""
         return explain_agent(name, code, complaint)
 
     def keep(self, names: Sequence[str]) -> None:

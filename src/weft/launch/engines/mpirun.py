@@ -44,7 +44,7 @@ class Mpirun:
 
     @property
     def binds(self) -> bool:
-        """Whether it binds workers to cores as a rank file says."""
+        """Return whether it binds workers to cores as a rank file says."""
         return self.family == "openmpi"
 
 
@@ -55,7 +55,7 @@ _VERSIONS: tuple[tuple[Family, str], ...] = (
 
 
 def parse_version(path: str, text: str) -> Mpirun:
-    """What `mpirun --version` says."""
+    """Return what `mpirun --version` says."""
     for family, pattern in _VERSIONS:
         if match := re.search(pattern, text):
             version = tuple(map(int, match[1].split(".")))
@@ -80,7 +80,7 @@ class Surroundings:
 
 
 def needs_rankfile(plan: LaunchPlan) -> bool:
-    """Whether the workers have cores of their own, to be bound to."""
+    """Return whether the workers have cores of their own, to be bound to."""
     placements = [worker.placement for host in plan.hosts for worker in host.workers]
     return plan.rankfile is not None and not any(place is None or place.shared for place in placements)
 
@@ -98,7 +98,7 @@ def mpirun_line(mpirun: Mpirun, plan: LaunchPlan, around: Surroundings) -> tuple
 
 
 def mpirun_variables(mpirun: Mpirun, around: Surroundings) -> dict[str, str]:
-    """What mpirun must find in its own environment, at the end of it."""
+    """Return what mpirun must find in its own environment, at the end of it."""
     # The end matters: Hydra forgets the last variable it has (4.0.2 to 5.0.2), which is then one for itself alone.
     if mpirun.family == "mpich" and around.ssh:
         return {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(around.ssh[1:])}

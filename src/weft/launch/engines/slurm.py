@@ -97,7 +97,7 @@ def srun_line(plan: LaunchPlan, allocation: Allocation, hostfile: str | None) ->
 
 
 def needs_hostfile(plan: LaunchPlan, allocation: Allocation) -> bool:
-    """Whether Slurm's own rules would deal the ranks in another way than planned."""
+    """Return whether Slurm's own rules would deal the ranks in another way than planned."""
     counts = [(host.name, len(host.workers)) for host in plan.hosts]
     names = [name for name, _ in counts]
     ranks = tuple(tuple(worker.rank for worker in host.workers) for host in plan.hosts)

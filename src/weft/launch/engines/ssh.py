@@ -49,7 +49,7 @@ def ssh_argv(
 
 
 def _socket_folder() -> Path:
-    """Where shared connections live: private, and short, for a socket's path is at most 107 characters."""
+    """Return where shared connections live: private, and short, for a socket's path is at most 107 characters."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     # After `su` it may still name the folder of somebody else.
     usable = 0 < len(runtime) <= 30 and os.access(runtime, os.W_OK)
@@ -70,13 +70,13 @@ def prepare_ssh() -> None:
 
 
 def remote_command(argv: Sequence[str]) -> str:
-    """What sshd's shell is given. `exec` so that no shell stays between sshd and the agent."""
+    """Return what sshd's shell is given. `exec` so that no shell stays between sshd and the agent."""
     path = os.environ.get("PYTHONPATH")
     return shlex.join(("exec", *(("env", f"PYTHONPATH={path}") if path else ()), *argv))
 
 
 def explain_ssh(host: str, code: int | None, complaint: str, python: str = sys.executable) -> str:
-    """Why an agent could not be reached, and how to mend it: a sentence for each cause we know."""
+    """Return why an agent could not be reached, and how to mend it: a sentence for each cause we know."""
     for pattern, sentence in _CAUSES:
         if re.search(pattern, complaint, re.IGNORECASE):
             return sentence.format(host=host, bare=host.rpartition("@")[2], python=python)

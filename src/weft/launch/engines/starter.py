@@ -44,7 +44,7 @@ FAREWELL_S = 2.0
 
 
 def adopt_argv(plan: LaunchPlan) -> tuple[str, ...]:
-    """What is started for each worker. -P: the user's folder may hold a file named like a module we import."""
+    """Return what is started for each worker. -P: the user's folder may hold a file named like a module we import."""
     return (plan.python, "-P", "-m", "weft.launch.engines.adopt", "--", *plan.argv)
 
 
@@ -56,7 +56,7 @@ def carried_names(plan: LaunchPlan) -> tuple[str, ...]:
 def orders_for(
     plan: LaunchPlan, *, run_id: str, run_dir: Path | None, grace_s: float, pin: bool, reached: bool = False
 ) -> Orders:
-    """What the workers of this plan are told; `pin`: their cores too, for the starter does not bind them."""
+    """Return what the workers of this plan are told; `pin`: their cores too, for the starter does not bind them."""
     env = {name: value for name, value in plan.env if name not in _BY_STARTER}
     env["TORCHELASTIC_RUN_ID"] = run_id
     env[SECRET_VARIABLE] = new_secret()

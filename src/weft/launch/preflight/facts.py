@@ -71,7 +71,7 @@ class Facts:
     allow_uneven: bool = False
 
     def route(self, host: str) -> Reach | None:
-        """How a host came to the leader's address."""
+        """Return how a host came to the leader's address."""
         return next(
             (r for r in self.reached.get(host, ()) if r.address == self.address and not r.error), None
         )
@@ -83,12 +83,12 @@ class Facts:
         return card_used(self.surveys[host].host, source)
 
     def translated(self, host: str) -> bool:
-        """Whether the leader sees another address than the host has: something between rewrites them."""
+        """Return whether the leader sees another address than the host has: something between rewrites them."""
         route = self.route(host)
         return route is not None and route.source != route.seen_as
 
 
 def most_common(values: Iterable[T], default: T) -> T:
-    """What most hosts have; where as many have another, what the first of them has."""
+    """Return what most hosts have; where as many have another, what the first of them has."""
     counts = Counter(values).most_common(1)
     return counts[0][0] if counts else default

@@ -21,7 +21,7 @@ def fingerprint(hosts: Collection[Sequence[object]]) -> str:
 
 
 def load(key: str, folder: Path, now: float) -> tuple[MeasuredLink, ...] | None:
-    """What was measured within the last hour, if anything."""
+    """Return what was measured within the last hour, if anything."""
     try:
         data = json.loads((folder / f"{key}.json").read_text())
         if not 0 <= now - data["measured_at"] < VALID_S:

@@ -113,7 +113,7 @@ def named_cards(facts: Facts) -> Iterator[CheckFinding]:
 
 
 def _wrong_card(facts: Facts, rule: CardRule, host: str) -> str | None:
-    """What is wrong with a choice of cards on a host, if anything."""
+    """Return what is wrong with a choice of cards on a host, if anything."""
     description = facts.surveys[host].host
     chosen = {card.name for card in rule.cards(description)}
     leading = _leading(facts, host)

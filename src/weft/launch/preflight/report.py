@@ -36,7 +36,7 @@ class PreflightReport:
 
     @property
     def ok(self) -> bool:
-        """Whether a run may start; warnings do not forbid it."""
+        """Return whether a run may start; warnings do not forbid it."""
         return not self.failures
 
     def to_json(self) -> dict[str, Any]:

@@ -324,7 +324,7 @@ def _missing(found: FilesFound, cwd: str | None, script: str | None) -> tuple[st
 
 
 def _trouble(result: ProbeResult) -> str | None:
-    """Why a try to connect did not lead to the leader."""
+    """Return why a try to connect did not lead to the leader."""
     if result.error is None and result.source == result.address:
         return "the host has this address too"  # that of a bridge for containers, say
     return result.error

@@ -38,7 +38,7 @@ def planned_launch(
     if asked == AUTO:
         if dry:
             return config, "a plan would be made from a few steps of one worker"
-        plan, told = _made(config), ""
+        plan, told = _plan_from_script(config), ""
     else:
         plan = read_plan(Path(asked))
         _check(plan, config)
@@ -54,7 +54,7 @@ def planned_launch(
     )
 
 
-def _made(config: LaunchConfig) -> ParallelPlan:
+def _plan_from_script(config: LaunchConfig) -> ParallelPlan:
     if config.command.kind != "script":
         raise UsageError(
             f"--plan auto must have a script to record, got a {config.command.kind}; use a plan file of weft plan"

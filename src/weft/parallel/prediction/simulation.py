@@ -131,7 +131,7 @@ class _Replicated(_StepPlayer):
             self.time.exchange(share, self.time.now, overlap=False)
 
     def _late_s(self, compute_s: float) -> float:
-        """How much later a pass ends since activations are copied to or from main memory beside it."""
+        """Return how much later a pass ends since activations are copied to or from main memory beside it."""
         if self.way.kind != "lms" or not self.cluster.copy_bps:
             return 0.0
         return max(0.0, swapped_bytes(self.step, self.cluster)[1] / self.cluster.copy_bps - compute_s)

@@ -97,7 +97,7 @@ class RecordedStep:
 
     @property
     def compute_s(self) -> float:
-        """What a step computes, if nothing is ever waited for."""
+        """Return what a step computes, if nothing is ever waited for."""
         return self.passes * (self.forward_s + self.backward_s) + self.optimizer_s + self.other_s
 
     def in_passes(self, passes: int) -> RecordedStep:

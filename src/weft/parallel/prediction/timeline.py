@@ -51,7 +51,7 @@ class WorkerTimeline:
 
     @property
     def now(self) -> float:
-        """When the processor is done with what it was given."""
+        """Return when the processor is done with what it was given."""
         return self._free[COMPUTE]
 
     @property

@@ -49,14 +49,14 @@ class Way:
 
     @property
     def changes(self) -> Change:
-        """What this way changes about results, beside plain training on one worker with the same batch."""
+        """Return what this way changes about results, beside plain training on one worker with the same batch."""
         if self.wire == "int8" or self.local_steps > 1:
             return "more"
         return "rounding" if self.wire in ("bf16", "fp16") else "nothing"
 
     @property
     def shards(self) -> bool:
-        """Whether parameters are sharded."""
+        """Return whether parameters are sharded."""
         return self.kind in ("zero2", "fsdp", "fsdp-keep", "hsdp")
 
     def __str__(self) -> str:

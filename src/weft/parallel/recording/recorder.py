@@ -86,12 +86,12 @@ class PassClock:
 
     @property
     def whole(self) -> bool:
-        """Whether there was a backward pass."""
+        """Return whether there was a backward pass."""
         return self.ended_at > 0 or self.loss_at is not None
 
     @property
     def seconds(self) -> float:
-        """How long the pass took, forward and backward."""
+        """Return how long the pass took, forward and backward."""
         return sum(self.spent().values())
 
 

@@ -139,7 +139,7 @@ class VisionLoop:
         twin = LossModule(copy.deepcopy(model), self.task).train()
         for _ in range(2):
             some = np.arange(min(len(self.data.train), self.config.batch or 1))
-            batch, _ = self._made(some, self.config.sides, 0, 0, 0.0)
+            batch, _ = self._make_batch(some, self.config.sides, 0, 0, 0.0)
             self._gradients(twin, twin.model, batch, 0, 1.0)
         torch.cuda.synchronize(self.world.device)
 
@@ -148,7 +148,7 @@ class VisionLoop:
         from weft.vision.training.tasks.graphs import graphed
 
         some = np.arange(min(len(self.data.train), self.config.batch or 1))
-        batch, _ = self._made(some, self.config.sides, 0, 0, 0.0)
+        batch, _ = self._make_batch(some, self.config.sides, 0, 0, 0.0)
         pixels, *targets = self.task.targets(batch, np.random.default_rng(0), mix=False)
         pixels = pixels.contiguous(memory_format=torch.channels_last)
         replayed: nn.Module = graphed(module, (pixels, *targets), self._dtype)
@@ -174,7 +174,7 @@ class VisionLoop:
                 if progress >= 1:
                     return
                 out = input_size(config.schedule, config.sides, progress)
-                yield partial(self._made, share, out, epoch, number, progress)
+                yield partial(self._make_batch, share, out, epoch, number, progress)
 
         if self.data.train.resident is not None:
             return (
@@ -188,7 +188,7 @@ class VisionLoop:
         for start in range(0, len(shares), CHUNK):
             some = shares[start : start + CHUNK]
             progress = (step + start) / total
-            whole, _ = self._made(np.concatenate(some), self.config.sides, epoch, start, progress)
+            whole, _ = self._make_batch(np.concatenate(some), self.config.sides, epoch, start, progress)
             at = 0
             for number, share in enumerate(some):
                 part = slice(at, at + len(share))
@@ -199,7 +199,7 @@ class VisionLoop:
                 )
                 at += len(share)
 
-    def _made(
+    def _make_batch(
         self, share: Array, out: tuple[int, int], epoch: int, number: int, progress: float
     ) -> tuple[PictureBatch, float]:
         """Return a batch and the share of the training that is done before it."""

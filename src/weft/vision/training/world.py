@@ -30,7 +30,7 @@ class TrainingWorld(Protocol):
 
     @property
     def applied(self) -> bool:
-        """Whether this turn of the loop completed a step."""
+        """Return whether this turn of the loop completed a step."""
         ...
 
     def prepare(self, count: int, batch: int, seed: int) -> int:

@@ -54,7 +54,7 @@ def offer_from(environ: Mapping[str, str]) -> MpiOffer:
 
 
 def why_not(offers: Sequence[MpiOffer]) -> str:
-    """Why MPI cannot serve these members, in their order; empty if it can. Pure."""
+    """Return why MPI cannot serve these members, in their order; empty if it can. Pure."""
     for rank, offer in enumerate(offers):
         if offer.trouble:
             return f"{offer.trouble} on rank {rank}"
@@ -126,7 +126,7 @@ class MpiProcess:
 
 
 def who_left(communicator: Any, peers: set[int]) -> set[int]:
-    """Which of these peers have said that they leave."""
+    """Return which of these peers have said that they leave."""
     gone = {peer for peer in peers if communicator.Iprobe(peer, _LEFT)}
     for peer in gone:
         communicator.Recv(bytearray(), peer, _LEFT)
@@ -162,7 +162,7 @@ def _our_offer(launched: MpiOffer) -> MpiOffer:
 
 
 def _present(mpi: Any, world: str) -> MpiOffer:
-    """What MPI itself says, now that it is up."""
+    """Return what MPI itself says, now that it is up."""
     trouble = (
         "" if mpi.Query_thread() >= mpi.THREAD_MULTIPLE else "MPI was started without MPI_THREAD_MULTIPLE"
     )

@@ -121,7 +121,7 @@ class Arena:
         )
 
     def word(self, peer: int, count: int) -> int:
-        """What `peer` said with a count: to be read before our own next count, since the one after takes its place."""
+        """Return the word of a peer with a count; read it before our own next count: the one after replaces it."""
         return self._counters[peer * 8 + 4 + (count & 1)]
 
     def advance(self, count: int, word: int = 0) -> None:
@@ -210,7 +210,7 @@ def control_bytes(size: int) -> int:
 
 
 def free_bytes(home: Path = HOME) -> int:
-    """What is left to share."""
+    """Return the bytes that are left to share."""
     room = os.statvfs(home)
     return room.f_bavail * room.f_frsize
 

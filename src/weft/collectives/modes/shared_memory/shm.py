@@ -160,7 +160,7 @@ class SharedMemory:
         self._meet()
 
     def _places(self, piece: Tensor, doing: int) -> list[Tensor]:
-        """Where each peer's values of the next piece go; `doing` is what is done with them."""
+        """Return where each peer's values of the next piece go; `doing` is what is done with them."""
         return self._places_of(piece.dtype, piece.numel(), piece.nbytes, doing)[1]
 
     def _places_of(self, dtype: torch.dtype, count: int, nbytes: int, doing: int) -> tuple[int, list[Tensor]]:

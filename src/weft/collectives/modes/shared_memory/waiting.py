@@ -39,9 +39,9 @@ class Spinner:
     def saw(self, counters: memoryview, place: int, count: int) -> bool:
         """Return whether a counter came as far as `count` while it was looked at; if not, sleep until it does."""
         if self._clock() < self._rests_until:
-            return _looked(counters, place, count, LOOKS_WHEN_SCARCE)
+            return _spin_until(counters, place, count, LOOKS_WHEN_SCARCE)
         for _ in range(self._rounds):
-            if _looked(counters, place, count, LOOKS_A_YIELD):
+            if _spin_until(counters, place, count, LOOKS_A_YIELD):
                 return True
             before = self._clock()
             self._give_way()
@@ -59,7 +59,7 @@ class Spinner:
             self._rest_s = max(SHORTEST_REST_S, self._rest_s / 2)
 
 
-def _looked(counters: memoryview, place: int, count: int, looks: int) -> bool:
+def _spin_until(counters: memoryview, place: int, count: int, looks: int) -> bool:
     for _ in range(looks):  # noqa: SIM110 (as a generator it would take twice as long)
         if counters[place] >= count:
             return True

@@ -18,5 +18,5 @@ def signature(*what: Hashable) -> int:
 
 
 def header(*what: Hashable) -> bytes:
-    """What goes before the bytes of a call, where they are read as they come; what follows has any alignment."""
+    """Return what goes before the bytes of a call, where they are read as they come; what follows has any alignment."""
     return signature(*what).to_bytes(HEADER_BYTES, "little")

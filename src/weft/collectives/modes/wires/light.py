@@ -60,7 +60,7 @@ def light(mode: Background, mesh: Mesh | None, wire: str, homes: TensorHomes | N
 
 
 def worthwhile(values: Tensor, reduction: Reduction) -> bool:
-    """Whether these values take the light wire; all peers answer alike, since they reduce the same slice."""
+    """Return whether these values take the light wire; all peers answer alike, since they reduce the same slice."""
     return values.dtype is torch.float32 and values.nbytes > LIGHT_BYTES and reduction.name in _SUMS
 
 

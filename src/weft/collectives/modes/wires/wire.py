@@ -41,7 +41,7 @@ class BlockInt8:
         return count + 4 * _blocks(count)
 
     def steps(self, values: Tensor) -> Tensor:
-        """For each block, the distance between neighbouring values it can express."""
+        """Return, for each block, the distance between neighbouring values it can express."""
         return _tops(values) / _TOP
 
     def encode(self, values: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Feedback:
 
     @property
     def count(self) -> int:
-        """How many tensors are remembered."""
+        """Return how many tensors are remembered."""
         return len(self._lost)
 
 

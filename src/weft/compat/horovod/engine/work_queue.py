@@ -41,7 +41,7 @@ class WorkQueue:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is work that nobody is at."""
+        """Return whether there is work that nobody is at."""
         return bool(self._works) and not self._doing.locked()
 
     def close(self) -> None:

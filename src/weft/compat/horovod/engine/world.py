@@ -163,7 +163,7 @@ class HorovodWorld:
 
     @property
     def places(self) -> Places | None:
-        """Where this process's places come from, once it was initialized."""
+        """Return where this process's places come from, once it was initialized."""
         return self._places
 
     @property

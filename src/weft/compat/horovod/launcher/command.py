@@ -51,7 +51,7 @@ def translation_of(given: argparse.Namespace) -> HorovodrunTranslation:
         raise UsageError(
             "horovodrun must be given a command, got none; write horovodrun -np 2 python train.py"
         )
-    args = ["run", *_where(given), *_elastic(given), *_how(given), *_variables(given)]
+    args = ["run", *_where(given), *_elastic(given), *_engine_options(given), *_variables(given)]
     return HorovodrunTranslation((*args, *_program(command)), tuple(_notes(given)))
 
 
@@ -145,7 +145,7 @@ def _elastic(given: argparse.Namespace) -> Iterator[str]:
         yield from ("--start-within", f"{given.start_timeout:g}")
 
 
-def _how(given: argparse.Namespace) -> Iterator[str]:
+def _engine_options(given: argparse.Namespace) -> Iterator[str]:
     if given.nics is not None:
         yield from ("--interface", cards_of(given)[0])
     if given.tcp_flag:

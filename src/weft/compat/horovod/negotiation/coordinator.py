@@ -306,7 +306,7 @@ class Coordinator:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for anybody."""
+        """Return whether nobody waits for anybody."""
         return not self._pending and not self._joined and not self._batches
 
     def arrivals(self) -> Iterable[tuple[str, PendingOp]]:

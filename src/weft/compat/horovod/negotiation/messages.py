@@ -76,7 +76,7 @@ class OpRequest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> tuple[int, str]:
-        """What it is in flight under: its process set and its name."""
+        """Return what it is in flight under: its process set and its name."""
         return self.set_id, self.name
 
     @property
@@ -89,7 +89,7 @@ class OpRequest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether the same request is likely to come again, so that it is worth a number."""
+        """Return whether the same request is likely to come again, so that it is worth a number."""
         given = self.name.partition(".")[2]  # what follows the operation's word
         return self.kind not in SELDOM_REPEATED and not given.startswith("noname.")
 

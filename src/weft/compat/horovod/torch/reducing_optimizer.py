@@ -111,7 +111,7 @@ class ReducingOptimizer:
 
     @property
     def _alone(self) -> bool:
-        """Whether there is nothing to reduce: a world of one, or a process outside of the set."""
+        """Return whether there is nothing to reduce: a world of one, or a process outside of the set."""
         if not world.initialized:
             raise ValueError(NOT_INITIALIZED)
         ranks = world.engine.sets.get(self.process_set.process_set_id or 0, ())

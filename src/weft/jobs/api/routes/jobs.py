@@ -88,7 +88,7 @@ async def submit(call: ApiCall) -> SubmitAnswer:
     )
     if body.dry_run:
         return SubmitAnswer((), tuple(map(_planned, expand(spec))), call.state.jobs.notes(spec))
-    return SubmitAnswer(await _made(call, numbers), notes=call.state.jobs.notes(spec))
+    return SubmitAnswer(await _views_of(call, numbers), notes=call.state.jobs.notes(spec))
 
 
 def _spec(body: Submission) -> JobSpec:
@@ -106,7 +106,7 @@ def _command(spec: JobSpec) -> str:
     return spec.run if isinstance(spec.run, str) else shlex.join(spec.run)
 
 
-async def _made(call: ApiCall, numbers: tuple[int, ...]) -> tuple[JobView, ...]:
+async def _views_of(call: ApiCall, numbers: tuple[int, ...]) -> tuple[JobView, ...]:
     return await show_jobs(call, await call.database.read(lambda c: load_jobs(c, numbers)))
 
 
@@ -222,7 +222,7 @@ async def clone(call: ApiCall) -> SubmitAnswer:
         user_name=identity.name,
         visible_to=identity.visible_to,
     )
-    return SubmitAnswer(await _made(call, numbers))
+    return SubmitAnswer(await _views_of(call, numbers))
 
 
 async def list_projects(call: ApiCall) -> ProjectsAnswer:

@@ -75,7 +75,7 @@ class LoggedBatch:
 
     @property
     def only_points(self) -> bool:
-        """Whether it can be checked before it is written: points conflict with nothing."""
+        """Return whether it can be checked before it is written: points conflict with nothing."""
         return not (self._params or self._tags)
 
     def check(self, connection: sa.Connection, caller: Caller) -> None:

@@ -71,7 +71,7 @@ class FilmPart(PowerAiPart):
         while asyncio.get_running_loop().time() < until:
             job = await self._database.read(lambda c: visible_job(c, caller, number))
             if job.state in ENDED:
-                return await self._told(job)
+                return await self._inference_answer(job)
             await asyncio.sleep(POLL_S)
         return begun
 
@@ -84,9 +84,9 @@ class FilmPart(PowerAiPart):
     async def inference(self, request: Request) -> Response:
         """Tell how far an inference is and, when it is done, what was seen in each frame."""
         job = await self._inference(request, await self.caller(request))
-        return await self._told(job)
+        return await self._inference_answer(job)
 
-    async def _told(self, job: StoredJob) -> Response:
+    async def _inference_answer(self, job: StoredJob) -> Response:
         """Return an inference with what was seen: frame by frame, or actions with their times."""
         outputs = self._outputs(job)
         frames = await asyncio.to_thread(film_frames, outputs)

@@ -67,7 +67,7 @@ class Following:
 
     @property
     def busy(self) -> bool:
-        """Whether something is about to change that nobody will tell of."""
+        """Return whether something is about to change that nobody will tell of."""
         return any(
             running.target is not None or running.known.job.state == "starting"
             for running in self.running.values()

@@ -80,7 +80,7 @@ class RunFollower:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the run was ended from here."""
+        """Return whether the run was ended from here."""
         return self._interrupted is not None
 
     def follow(self) -> Outcome:

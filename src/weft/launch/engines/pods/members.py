@@ -124,7 +124,7 @@ class PodMembers:
 
     @property
     def others_stay(self) -> bool:
-        """Whether another pod has come that was not told to go."""
+        """Return whether another pod has come that was not told to go."""
         with self._changed:
             return any(not member.leaves for member in self._members.values())
 

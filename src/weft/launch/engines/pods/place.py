@@ -31,7 +31,7 @@ class PodPlace:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this pod launches the run."""
+        """Return whether this pod launches the run."""
         return self.index == 0
 
     @property
@@ -49,10 +49,10 @@ def is_among_pods(environ: Mapping[str, str]) -> bool:
 
     Workers have these variables too, which are no pods of their own.
     """
-    return "PET_NNODES" in environ and bool(_index_told(environ)) and "WEFT_HOST" not in environ
+    return "PET_NNODES" in environ and bool(_pod_index(environ)) and "WEFT_HOST" not in environ
 
 
-def _index_told(environ: Mapping[str, str]) -> str:
+def _pod_index(environ: Mapping[str, str]) -> str:
     """Return the index of a pod in torchrun's words, of its Job, or by its name: the first one's with another number.
 
     An elastic PyTorchJob tells its pods of none: they are called JOB-worker-0 and so on.
@@ -60,10 +60,10 @@ def _index_told(environ: Mapping[str, str]) -> str:
     if told := environ.get("PET_NODE_RANK") or environ.get("JOB_COMPLETION_INDEX"):
         return told
     prefix, _, number = environ.get("HOSTNAME", "").rpartition("-")
-    return number if prefix and _leader_told(environ).split(".")[0] == f"{prefix}-0" else ""
+    return number if prefix and _leader_address(environ).split(".")[0] == f"{prefix}-0" else ""
 
 
-def _leader_told(environ: Mapping[str, str]) -> str:
+def _leader_address(environ: Mapping[str, str]) -> str:
     """Return the address of the first pod in torchrun's words."""
     named = environ.get("PET_MASTER_ADDR") or environ.get("MASTER_ADDR")
     return named or environ.get("PET_RDZV_ENDPOINT", "").rpartition(":")[0].strip("[]")
@@ -73,7 +73,7 @@ def place_from(environ: Mapping[str, str]) -> PodPlace:
     """Return the place of this pod; raise `UsageError` where nothing tells it."""
     if "WEFT_POD_LEADER" in environ:
         return _ours(environ)
-    if "PET_NNODES" in environ and _index_told(environ):
+    if "PET_NNODES" in environ and _pod_index(environ):
         return _torchruns(environ)
     raise UsageError(
         "--engine pods must run inside a pod of a run, got no WEFT_POD_LEADER or PET_NNODES; "
@@ -97,11 +97,11 @@ def _ours(environ: Mapping[str, str]) -> PodPlace:
 
 def _torchruns(environ: Mapping[str, str]) -> PodPlace:
     least, _, count = environ["PET_NNODES"].rpartition(":")
-    leader = _leader_told(environ)
+    leader = _leader_address(environ)
     if not leader:
         raise UsageError("PET_MASTER_ADDR must name the first pod, got none; set it beside PET_NNODES")
     return PodPlace(
-        index=_whole("PET_NODE_RANK", _index_told(environ), 0),
+        index=_whole("PET_NODE_RANK", _pod_index(environ), 0),
         count=_whole("PET_NNODES", count, 1),
         least=_whole("PET_NNODES", least, 1) if least else None,
         prefix="pod",

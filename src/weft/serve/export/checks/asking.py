@@ -29,7 +29,7 @@ class ExportSource(Protocol):
 
     @property
     def takes_missing(self) -> bool:
-        """Whether NaN in a row stands for a value that is missing."""
+        """Return whether NaN in a row stands for a value that is missing."""
         ...
 
     @property

@@ -130,7 +130,7 @@ class TorchExportSource:
                 ) from error
 
     def explain(self, file: Path, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> str:
-        """Whether the difference came with the capture of the module or later."""
+        """Return whether the difference came with the capture of the module or later."""
         if self._program is None:
             return "; the module was traced: what forward decides in Python is frozen"
         try:
@@ -159,7 +159,7 @@ class TorchExportSource:
 
 
 def _inner(module: nn.Module) -> nn.Module:
-    """What `torch.compile` or DistributedDataParallel has wrapped."""
+    """Return what `torch.compile` or DistributedDataParallel has wrapped."""
     compiled = getattr(module, "_orig_mod", None)
     if isinstance(compiled, nn.Module):
         return _inner(compiled)

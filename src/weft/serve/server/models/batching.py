@@ -41,7 +41,7 @@ class Hold:
 
 
 def next_batch(queue: Iterable[Waiting], now: float, max_batch: int, delay_s: float) -> Batch | Hold | None:
-    """What to do with a free replica: the oldest request leads, others of its kind join while they fit."""
+    """Return what to do with a free replica: the oldest request leads, others of its kind join while they fit."""
     places: list[int] = []
     rows = 0
     leader: Waiting | None = None

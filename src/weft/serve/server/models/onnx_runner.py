@@ -112,7 +112,7 @@ def _array(value: Any) -> Array:
 
 
 def splits_by_rows(runner: Runner) -> bool:
-    """Whether requests may share a run: the first size of every input and output is free."""
+    """Return whether requests may share a run: the first size of every input and output is free."""
     tensors: tuple[TensorSpec, ...] = (*runner.inputs, *runner.outputs)
     return all(spec.shape and spec.shape[0] == -1 for spec in tensors)
 

@@ -125,7 +125,7 @@ class Repository:
     # -- who answers ---------------------------------------------------------------------------------
 
     def model(self, name: str, version: str | None = None) -> Model:
-        """Who answers a request for a name; a canary takes its share of those that name no version."""
+        """Return who answers a request for a name; a canary takes its share of those that name no version."""
         place = self._places.get(name)
         if place is None or not place.wanted:
             raise RefusalError(404, f"model must be one of {self._known()}, got {name!r}")
@@ -142,7 +142,7 @@ class Repository:
         return place.versions[version]
 
     def shadow(self, model: Model) -> Model | None:
-        """Who shall get a copy of what `model` was asked."""
+        """Return who shall get a copy of what `model` was asked."""
         place = self._places.get(model.name)
         if place is None or place.shadow is None or place.shadow is model:
             return None
@@ -261,7 +261,7 @@ class Repository:
         await self._keep()
 
     async def set_traffic(self, name: str, traffic: Traffic) -> None:
-        """Another canary or shadow; a version that does not load changes nothing."""
+        """Set another canary or shadow; a version that cannot be loaded changes nothing."""
         self.model(name)
         place = self._places[name]
         for which in (traffic.canary, traffic.shadow):
@@ -337,7 +337,7 @@ class Repository:
             self._seat(place, seats)
 
     async def _fill(self, name: str, place: ModelPlace, role: Role, seats: dict[Role, Model]) -> Model | None:
-        """Who plays a part: one that is loaded, or a new one; if that fails, who played it before."""
+        """Return who plays a part: one that is loaded, or a new one; if that fails, who played it before."""
         before = {"default": place.default, "canary": place.canary, "shadow": place.shadow}.get(role.part)
         try:
             found = await asyncio.to_thread(place.source.find, role.which)
@@ -395,7 +395,7 @@ class Repository:
         return ", ".join(self.names()) or "none (nothing is loaded)"
 
     async def _keep(self) -> None:
-        """What was asked for at run time survives a kill: it is on disk before it is acknowledged."""
+        """Write what was asked for at run time to disk, before it is acknowledged."""
         if self._state is None:
             return
         async with self._keeping:

@@ -111,7 +111,7 @@ def onnx_build(path: Path) -> Build:
 
 
 def source_of(text: str, store: Store | None) -> ModelSource:
-    """What a word of the command line means: `model.onnx`, `name=model.onnx`, `name[@alias]` or `module:factory`."""
+    """Return the source that a word names: `model.onnx`, `name=model.onnx`, `name[@alias]` or `module:factory`."""
     name, equals, rest = text.partition("=")
     target = rest if equals else text
     if equals:

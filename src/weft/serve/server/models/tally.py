@@ -77,7 +77,7 @@ class Tally:
         found[1] += seconds
 
     def queued(self) -> Histogram:
-        """How long requests waited."""
+        """Return how long requests waited."""
         found = Histogram(SECONDS)
         found.counts = [self.waiting.counts[0] + self.at_once, *self.waiting.counts[1:]]
         found.total = self.waiting.total

@@ -103,7 +103,7 @@ def _array(value: torch.Tensor) -> Array:
 
 
 def torch_build(factory: str) -> Build:
-    """How replicas of a factory's module are made; each gets its own."""
+    """Return how replicas of a factory's module are made; each gets its own."""
     return lambda options: TorchRunner(_make(factory), options)
 
 

@@ -151,7 +151,7 @@ def prepare(pixels: Array, picture: Picture, datatype: str = "FP32") -> tuple[Ar
 
 @lru_cache(maxsize=64)
 def _tables(picture: Picture) -> Array:
-    """What each value of a pixel becomes, by channel."""
+    """Return what each value of a pixel becomes, by channel."""
     std = np.asarray(picture.std or (1.0,), np.float32)[:, None]
     mean = np.asarray(picture.mean or (0.0,), np.float32)[:, None]
     values = np.arange(256, dtype=np.float32) * (np.float32(picture.scale) / std) - mean / std
@@ -159,7 +159,7 @@ def _tables(picture: Picture) -> Array:
 
 
 def _resized_to(width: int, height: int, picture: Picture) -> tuple[int, int]:
-    """How large a picture of this size becomes, before anything is cut off or put around it."""
+    """Return how large a picture of this size becomes, before anything is cut off or put around it."""
     if picture.resize == "stretch":
         return picture.width, picture.height
     if picture.resize == "pad":
@@ -201,7 +201,7 @@ def _cropped(pixels: Array, picture: Picture) -> tuple[Array, Geometry]:
 
 
 def _middle(pixels: Array, picture: Picture) -> tuple[Array, Geometry]:
-    """What is kept of a picture.
+    """Return what is kept of a picture.
 
     One that is made smaller is cut first, at whole pixels, and nothing is scaled that would be thrown away.
     """

@@ -139,7 +139,7 @@ def to_bytes(array: Array) -> bytes:
 
 
 def elements(name: str, shape: Sequence[int]) -> int:
-    """How many values a shape holds; sizes that no array can have are refused."""
+    """Return how many values a shape holds; sizes that no array can have are refused."""
     if len(shape) > MOST_AXES:
         raise RefusalError(
             400, f"the shape of {name!r} must have at most {MOST_AXES} sizes, got {len(shape)}"

@@ -166,13 +166,13 @@ def _take(
             continue
         named += 1
         try:
-            pictures[path] = _told(table, row, pictures[path])
+            pictures[path] = _labelled(table, row, pictures[path])
         except (PictureError, ValueError) as error:
             problems.append(f"{table.path.name}:{number}: {error}; the line was left out")
     return named
 
 
-def _told(table: LabelTable, row: Mapping[str, str], picture: FoundPicture) -> FoundPicture:
+def _labelled(table: LabelTable, row: Mapping[str, str], picture: FoundPicture) -> FoundPicture:
     """Return a picture with what a row says of it."""
     split = SPLIT_WORDS.get(row.get(table.split or "", "").lower())
     picture = replace(picture, split=split or picture.split)

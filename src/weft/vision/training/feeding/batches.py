@@ -120,7 +120,7 @@ class PictureSet:
 
     @property
     def stored(self) -> bool:
-        """Whether every picture is kept decoded."""
+        """Return whether every picture is kept decoded."""
         return self._pixels is not None
 
     @property
@@ -135,7 +135,7 @@ class PictureSet:
 
     @property
     def ready(self) -> bool:
-        """Whether plain batches are at hand: nothing is to be decoded or scaled for them."""
+        """Return whether plain batches are at hand: nothing is to be decoded or scaled for them."""
         return self._rows is not None or self._resident is not None
 
     def some(self, places: Array) -> PictureSet:
