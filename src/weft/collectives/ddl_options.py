@@ -20,9 +20,9 @@ class DdlOptions:
     """The options that DDL takes."""
 
     mode: ModeChoice | None = None
-    dump_iter: int = 0  # report every so many steps; 0: never
+    dump_iter: int = 0  # report every N steps; 0: never
     dev_sync: int = 0  # ours are always in step with the device
-    rebind_iter: int = 0  # look for slow ranks every so many steps; `weft run` pins them instead
+    rebind_iter: int = 0  # look for slow ranks every N steps; `weft run` pins them instead
     dbg_level: int = 0
 
 

@@ -46,7 +46,7 @@ def places_of(told: Sequence[RackPlace], choice: ModeChoice) -> tuple[RackPlace,
 
 
 def _describes(choice: ModeChoice, hosts: int) -> bool:
-    """Return whether the dimensions of a mode are those of so many hosts."""
+    """Return whether the dimensions of a mode are those of a number of hosts."""
     return choice.dimensions is not None and prod(choice.dimensions[1:]) == hosts
 
 

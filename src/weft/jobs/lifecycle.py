@@ -53,7 +53,7 @@ def check_transition(before: JobState, after: JobState) -> None:
 def state_after(
     action: Literal["stop", "pause", "resume", "retry", "hold", "release"], state: JobState
 ) -> JobState:
-    """Return the state that somebody's request aims at; a request that makes no sense is refused with a reason."""
+    """Return the state that a user's request aims at; a request that makes no sense is refused with a reason."""
     aims: Mapping[str, tuple[Collection[JobState], JobState]] = {
         "stop": (WAITING | ACTIVE, "stopped"),
         "pause": ({"starting", "running"}, "paused"),

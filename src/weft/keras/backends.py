@@ -94,7 +94,7 @@ def _bytes(tensor: Any) -> int:
 
 
 def parts_of(sizes: Sequence[int], most_bytes: int = PART_BYTES) -> list[list[int]]:
-    """Return the indices of gradients in parts of about so many bytes, the last gradients first."""
+    """Return the indices of gradients in parts of about a given number of bytes, the last gradients first."""
     parts: list[list[int]] = []
     room = 0
     for index in reversed(range(len(sizes))):

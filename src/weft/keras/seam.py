@@ -25,7 +25,7 @@ def reduce_before_apply(
     keep: Callable[[Any, Any], Any] | None = None,
     start: StartAverage | None = None,
 ) -> Any:
-    """Have an optimizer reduce its gradients before it applies them, after so many backward passes; returns it.
+    """Have an optimizer reduce its gradients before it applies them, after a number of backward passes; returns it.
 
     `keep` is given a variable and its gradient, and returns what is applied where nothing is to be reduced, else None.
     With `start`, gradients of torch travel during the backward pass, if each pass is applied: see `overlap_of`.

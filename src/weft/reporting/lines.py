@@ -25,7 +25,7 @@ def encode_entry(entry: Entry, rank: int | None) -> bytes:
 
 
 def split_entry(entry: Entry, rank: int | None, longest: int) -> Iterator[bytes]:
-    """Yield an entry as lines of at most so many bytes, if it can be parted at all."""
+    """Yield an entry as lines of at most a given number of bytes, if it can be parted at all."""
     line = encode_entry(entry, rank)
     time_ns, step, values = entry
     if len(line) <= longest or len(values) < 2:

@@ -1,4 +1,4 @@
-"""Refusals of a library that callers tell apart: not there, not theirs, changed by somebody else meanwhile."""
+"""Refusals of a library that callers tell apart: not there, not theirs, changed by another user meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PicturesConflictError(PictureError):
 
 
 class LabelsChangedError(PictureError):
-    """The labels of a file were changed by somebody else since they were read; nothing was saved."""
+    """The labels of a file were changed by another user since they were read; nothing was saved."""
 
     def __init__(self, present: VisionFileDetail) -> None:
         who = f" by {present.updated_by}" if present.updated_by else ""

@@ -1,4 +1,4 @@
-"""`weft webhook`: addresses that are told of what happens to your jobs."""
+"""`weft webhook`: addresses that get messages about what happens to your jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ADDRESS = Text(
 
 @click.group("webhook")
 def command() -> None:
-    """Have web addresses told of what happens to your jobs, with signed messages."""
+    """Send events of your jobs to web addresses, as signed messages."""
 
 
 @command.command("list")

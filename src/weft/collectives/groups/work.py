@@ -46,7 +46,7 @@ class CollectiveJob:
             self._ended.set()
 
     def wait(self) -> None:
-        """Return when somebody else has done it."""
+        """Return when another thread has done it."""
         with self._lock:
             if self._ended is None:
                 self._ended = threading.Event()
@@ -54,7 +54,7 @@ class CollectiveJob:
             self._ended.wait()
 
     def tell(self) -> None:
-        """Call those who want to know that it is done."""
+        """Call the callbacks that wait for its end."""
         with self._lock:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:

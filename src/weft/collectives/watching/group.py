@@ -201,7 +201,7 @@ class _Note:
 
 
 class _WatchedWork(Work):
-    """The handle that torch is given; it notes when somebody waits."""
+    """The handle that torch is given; it notes when a caller waits."""
 
     def __init__(self, work: Work, note: _Note, recorder: SpanRecorder) -> None:
         super().__init__(work._job, work._queue)

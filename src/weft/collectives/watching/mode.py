@@ -105,7 +105,7 @@ class WatchedMode:
 
 
 class _WatchedPending:
-    """Something under way; its span ends when somebody has waited for it."""
+    """Something under way; its span ends when a caller has waited for it."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ _LOOKS = 3  # for an optimizer that has not stepped yet
 
 
 class StepCounter:
-    """Counts steps, and tells after every so many of them."""
+    """Counts steps, and tells after every N of them."""
 
     def __init__(self, every: int, tell: Callable[[int, int], None]) -> None:
         self._every, self._tell = every, tell

@@ -42,7 +42,7 @@ class MarkBroken(msgspec.Struct, frozen=True):
 
 
 class MarkLeft(msgspec.Struct, frozen=True):
-    """Note that the worker's script has left its loop early, after so many committed steps."""
+    """Note that the worker's script has left its loop early, after a number of committed steps."""
 
     pid: int
     committed: int

@@ -127,11 +127,11 @@ class WorkerProcess:
         self._broken, self._broken_at = view, time.monotonic()
 
     def mark_left(self, committed: int) -> None:
-        """Note that the script of the worker has left its loop after so many committed steps."""
+        """Note that the script of the worker has left its loop after a number of committed steps."""
         self._left, self._left_at = committed, time.monotonic()
 
     def report(self) -> WorkerReport:
-        """Describe the worker to whoever leads."""
+        """Describe the worker to the leader."""
         now = time.monotonic()
         return WorkerReport(
             worker=self.name,

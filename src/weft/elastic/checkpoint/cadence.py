@@ -1,4 +1,4 @@
-"""The cadence of checkpoints: every so many steps, or as often as costs little."""
+"""The cadence of checkpoints: every N steps, or as often as costs little."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _name(y: float, name: str, tooltip: str) -> str:
 
 
 def spans_of(worker: str, found: Sequence[MembershipChange], end: float) -> Iterator[tuple[float, float]]:
-    """Yield the spans in which a worker was a member: from the agreement on a view until the change that left it out."""
+    """Yield the spans in which a worker was a member, from the agreement on a view to the change that left it out."""
     since: float | None = None
     for change in found:
         if worker in change.after and since is None:

@@ -1,4 +1,4 @@
-"""Slow workers and slow links, as whoever leads finds them; what follows is the policy that the user chose."""
+"""Slow workers and slow links, as the leader finds them; what follows is the policy that the user chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torch group of a view: made with those who are in it, given up as soon as one of them is known to be lost."""
+"""The torch group of a view: made of its members, given up as soon as one of them is known to be lost."""
 
 from __future__ import annotations
 

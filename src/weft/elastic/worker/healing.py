@@ -34,7 +34,7 @@ class Healing:
         self._server.publish(view.number, image)
 
     def receive(self, view: View, settlement: Settlement) -> StateImage:
-        """Get the state of those who have the newest commit, and tell the agent."""
+        """Get the state of the members that have the newest commit, and tell the agent."""
         members = [view.members[source] for source in settlement.sources]
         self._beat.say(HEALING)
         healed = fetch(

@@ -116,7 +116,7 @@ class WorkerLeaving(FromWorker, frozen=True, tag="leaving"):
 
 
 class LoopLeft(FromWorker, frozen=True, tag="left"):
-    """The script has left its loop before its last epoch, after so many committed steps of the run."""
+    """The script has left its loop before its last epoch, after a number of committed steps of the run."""
 
     committed: int
 

@@ -132,7 +132,7 @@ class Regrouping:
         self._healing.over()
 
     def _share_step(self, place: InView, summaries: list[MemberSummary], settlement: Settlement) -> None:
-        """Go on with the step that is under way, if those who have the newest commit had begun it."""
+        """Go on with the step that is under way, if the members that have the newest commit had begun it."""
         held = [
             frozenset() if rank in settlement.behind else summary.held
             for rank, summary in enumerate(summaries)

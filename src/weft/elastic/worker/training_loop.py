@@ -345,7 +345,7 @@ class TrainingLoop:
         self._beat.say(OUTSIDE)
 
     def _all_are_here(self) -> bool:
-        """Meet all members; if one is missing, make a group with those who are left, and return False.
+        """Meet all members; if one is missing, make a group with the members that are left, and return False.
 
         Raises RunOver if the others are done already.
         """

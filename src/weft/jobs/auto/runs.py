@@ -26,7 +26,7 @@ LONGEST_TAG = 200
 
 @dataclass(frozen=True, kw_only=True)
 class AutoRequest:
-    """A run as somebody asks for it: a table that was uploaded, or a file of a registered data set."""
+    """A run as it is requested: a table that was uploaded, or a file of a registered data set."""
 
     file: str  # the name of the upload, or a path in the data set; "": its only table
     config: Mapping[str, Any]  # of weft.auto.AutoConfig

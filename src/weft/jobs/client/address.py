@@ -54,7 +54,7 @@ class LocalService(msgspec.Struct, frozen=True):
 
 
 class KeptLogin(msgspec.Struct, frozen=True):
-    """One service that somebody has logged in to."""
+    """One service to which the user has logged in."""
 
     token: str
     user: str = ""

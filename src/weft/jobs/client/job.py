@@ -120,7 +120,7 @@ class JobHandle:
     def curve(
         self, name: str, *, first_step: int | None = None, last_step: int | None = None, points: int = 2000
     ) -> CurveView:
-        """Return one metric over its steps, in at most so many points."""
+        """Return one metric over its steps, in at most a given number of points."""
         return self.curves([name], first_step=first_step, last_step=last_step, points=points)[0]
 
     def curves(

@@ -1,4 +1,4 @@
-"""The server of a custom model: somebody's `deploy.py`, run with the rights of who deployed it.
+"""The server of a custom model: a user's `deploy.py`, run with the rights of who deployed it.
 
 The packed model is its standard input and its address comes over a descriptor, so that a process of another system
 user needs no way into the service's folders.

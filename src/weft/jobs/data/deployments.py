@@ -92,7 +92,7 @@ class Deployments:
 
     def __init__(self, database: Database, folder: Path, store: Store) -> None:
         self._database, self._folder, self._store = database, folder, store
-        self.run_as: RunAs = _as_the_service  # whom somebody's own code runs as
+        self.run_as: RunAs = _as_the_service  # whom a user's own code runs as
         self._failures: dict[int, int] = {}
         self._not_before: dict[int, float] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -305,7 +305,7 @@ class Deployments:
         await self._change(known.id, state="starting", pid=process.pid, pid_started=ticks, port=None)
 
     def _is_custom(self, known: Deployment, version: int) -> bool:
-        """Return whether a version is somebody's own code."""
+        """Return whether a version is a user's own code."""
         try:
             return self._store.resolve(f"{known.model}@{version}").is_custom
         except ModelError:

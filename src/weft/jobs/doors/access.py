@@ -116,7 +116,7 @@ def check_may_change(
 
 
 def check_submitter(caller: Caller) -> None:
-    """Refuse those who may not start jobs."""
+    """Refuse users who may not start jobs."""
     if not caller.may_submit():
         raise DoorError(
             "forbidden", f"a submitter must be a member or an admin, got {caller.role}; ask an admin"

@@ -89,7 +89,7 @@ def next_level(buckets: Buckets) -> Buckets:
 
 
 def thin(buckets: Buckets, most: int) -> Buckets:
-    """Return at most so many buckets that cover equal parts of the range of steps."""
+    """Return at most a given number of buckets that cover equal parts of the range of steps."""
     if len(buckets) <= most:
         return buckets
     low, high = int(buckets.first_step.min()), int(buckets.first_step.max())

@@ -1,4 +1,4 @@
-"""The fan-out of new points to those who watch a job, in this process: at most four batches a second for each job.
+"""The fan-out of new points to the watchers of a job, in this process: at most four batches a second for each job.
 
 Points that come within a quarter of a second go out as one batch, and every watcher gets the same one, so that it is
 encoded once however many there are. A watcher who does not keep up is told to read the curves again.

@@ -102,7 +102,7 @@ class Tailer:
             await asyncio.sleep(max(POLL_S - took_s, took_s * (1 - LOOK_SHARE) / LOOK_SHARE))
 
     async def _turn(self, jobs: list[FollowedJob], *, last: bool = False) -> bool:
-        """Read all jobs once, store what they report, and tell those who watch; return whether there was anything."""
+        """Read all jobs once, store what they report, and notify the watchers; return whether there was anything."""
         loop = asyncio.get_running_loop()
         read = await loop.run_in_executor(self._thread, self._read, jobs, last)
         failure: BaseException | None = None

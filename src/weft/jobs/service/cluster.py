@@ -70,7 +70,7 @@ class ClusterIndex:
         self.note_change()
 
     def set_active(self, known: KnownJob) -> None:
-        """Note what somebody changed about a job that has been started."""
+        """Note what a user changed about a job that has been started."""
         self.known[known.job.id] = known
         placed = self.scheduler.placed.get(known.job.id)
         if placed is None:

@@ -325,7 +325,7 @@ class Dispatcher:
             self.cluster.put(replace(placed, allocation=allocation, leaving=()))
 
     async def _hold_to_limits(self) -> None:
-        """Shrink elastic jobs that somebody scaled to fewer workers than they have."""
+        """Shrink elastic jobs that a user scaled to fewer workers than they have."""
         for placed in list(self.scheduler.placed.values()):
             surplus = placed.workers - placed.request.max_workers
             if surplus > 0 and not placed.leaving:

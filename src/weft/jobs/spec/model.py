@@ -91,7 +91,7 @@ MetricSource = TensorboardSource | RegexSource | JsonLinesSource | OutputSource
 
 
 class NotifySpec(Document, frozen=True):
-    """A web address that is told of events."""
+    """A web address to which events are sent."""
 
     webhook: str
     on: tuple[JobEvent, ...] = ("completed", "failed")

@@ -29,7 +29,7 @@ def now_ms() -> int:
 
 
 def add_event(connection: sa.Connection, topic: str, kind: str, **data: Any) -> None:
-    """Tell those who watch a topic of something that happened."""
+    """Notify the watchers of a topic of something that happened."""
     row = {"time_ms": now_ms(), "topic": topic, "kind": kind, "data": msgspec.json.encode(data).decode()}
     connection.execute(sa.insert(event), row)
 

@@ -307,7 +307,7 @@ def curve(
     last_step: int | None = None,
     most: int = 2000,
 ) -> Buckets:
-    """Return a metric between two steps in at most so many buckets, spikes included."""
+    """Return a metric between two steps in at most a given number of buckets, spikes included."""
     row = _row(connection, job_id, name)
     low = -(2**63) if first_step is None else first_step
     high = 2**63 - 1 if last_step is None else last_step

@@ -37,14 +37,14 @@ class CurveLengths:
             del self.events[:MOST_LENGTHS], self.lengths[:MOST_LENGTHS]
 
     def known_at(self, event: int) -> int:
-        """Return how many reports somebody has who saw the study up to an event."""
+        """Return how many reports a watcher has who saw the study up to an event."""
         index = bisect_right(self.events, event)
         return self.lengths[index - 1] if index else 0
 
 
 @dataclass
 class SeenStudy:
-    """One study as it was when somebody last looked."""
+    """One study as it was when it was last asked for."""
 
     state: SearchState = field(default_factory=SearchState)
     events: int = 0
@@ -93,7 +93,7 @@ class StudyStates:
         return start, events_of(connection, study_id, start)
 
     def take(self, study_id: int, start: int, events: list[AnyEvent]) -> SeenStudy:
-        """Take in events that were read, unless somebody else did so meanwhile."""
+        """Take in events that were read, unless another thread has done so."""
         seen = self._kept.setdefault(study_id, SeenStudy())
         self._kept.move_to_end(study_id)
         for number, event in enumerate(events, start):

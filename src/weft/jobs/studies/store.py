@@ -95,7 +95,7 @@ def keep_view(
     user: tuple[int, str],
     project: str,
 ) -> None:
-    """Note what lists show of a study, and tell those who watch."""
+    """Note what lists show of a study, and notify the watchers."""
     view = study_view(state, id=study_id, user=user[1], project=project)
     values = {"state": state.state, "events": events, "view": msgspec.json.encode(view).decode()}
     connection.execute(sa.update(study).where(study.c.id == study_id).values(values))
@@ -171,7 +171,7 @@ def put_trial_job(connection: sa.Connection, study_id: int, one: TrialJob) -> No
 
 
 def ask_study(connection: sa.Connection, study_id: int, request: dict[str, Any], *, user_name: str) -> None:
-    """Note what somebody asks of a study; whoever drives it does that next."""
+    """Note a request for a study, which its driver carries out next."""
     row = {"study_id": study_id, "user_name": user_name, "data": msgspec.json.encode(request).decode()}
     connection.execute(sa.insert(study_request).values(row))
     add_event(connection, f"study:{study_id}", "asked", study=study_id, verb=request["do"], user=user_name)

@@ -31,7 +31,7 @@ _LARGEST_LINE = 16 << 20  # bytes
 
 @dataclass(frozen=True, kw_only=True)
 class LabellingRequest:
-    """An automatic labelling as somebody asks for it."""
+    """An automatic labelling as it is requested."""
 
     data: FrozenPictures
     files: tuple[str, ...]  # that are to be labelled

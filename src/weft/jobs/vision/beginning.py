@@ -90,7 +90,7 @@ async def begin_custom(
 
 @dataclass(frozen=True, kw_only=True)
 class ActionsRequest:
-    """A training on the actions that are marked in the films of a data set, as somebody asks for it."""
+    """A training on the actions that are marked in the films of a data set, as it is requested."""
 
     dataset: str  # its id
     dataset_name: str
@@ -137,7 +137,7 @@ async def begin_actions(service: JobService, owner: JobOwner, asked: ActionsRequ
 
 @dataclass(frozen=True, kw_only=True)
 class FilmRequest:
-    """An inference on a film as somebody asks for it."""
+    """An inference on a film as it is requested."""
 
     film: str  # id of its file
     name: str

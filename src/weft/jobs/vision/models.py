@@ -115,7 +115,7 @@ class TrainedModels:
         return await self.find(f"{entry.name}@{entry.version}")
 
     async def _bring_in_custom(self, archive: Path, user_id: int, name: str) -> PictureModel:
-        """Take a packed custom model into the store; its code runs when somebody deploys it."""
+        """Take a packed custom model into the store; its code runs when a user deploys it."""
         entry = await asyncio.to_thread(self._shelf.store.push, archive, model_name(name or "custom"))
         card = entry.card
         task = "detection" if card.task == "detect" else "classification"

@@ -23,7 +23,7 @@ CUSTOM_NETWORK = "custom"  # of a training by somebody's own train.py
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """A training as somebody asks for it."""
+    """A training as it is requested."""
 
     data: FrozenPictures
     name: str  # of the model

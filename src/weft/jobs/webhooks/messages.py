@@ -70,7 +70,7 @@ def signed_headers(key: str, word: str, delivery_id: int, time_s: int, body: str
 
 
 def wait_ms(tries: int) -> int | None:
-    """Return how long to wait after so many failures; None: that was the last try."""
+    """Return how long to wait after a number of failures; None: that was the last try."""
     if tries >= TRIES:
         return None
     return min(_LONGEST_WAIT_MS, _FIRST_WAIT_MS << 2 * (tries - 1))

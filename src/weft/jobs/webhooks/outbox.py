@@ -52,7 +52,7 @@ def _deliver(connection: sa.Connection, word: str, number: int, event: StoredEve
 
 
 def _addresses(connection: sa.Connection, word: str, row: Any) -> list[tuple[int | None, str]]:
-    """Return the addresses that are told of an event: those of the job's specification, and webhooks."""
+    """Return the addresses that get messages about an event: those of the job's specification, and webhooks."""
     told: list[tuple[int | None, str]] = [
         (None, one.webhook) for one in spec_of(connection, row.id).notify if word in one.on
     ]

@@ -158,7 +158,7 @@ def _swapped(
 
 
 def _average_now_and_then(model: nn.Module, optimizer: torch.optim.Optimizer, every: int) -> None:
-    """Average the parameters of all workers after so many steps of their own."""
+    """Average the parameters of all workers after a number of steps of their own."""
     steps = 0
 
     def average(*_: Any) -> None:

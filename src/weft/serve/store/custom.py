@@ -1,4 +1,4 @@
-"""Models that are somebody's own code, packed as one zip: the store keeps them, and knows what they say of themselves.
+"""Models that are a user's own code, packed as one zip: the store keeps them, and knows what they say of themselves.
 
 Their `custom.json` has `task`, `classes` and `code`, the folder of their `deploy.py`. Nothing here unpacks or runs
 them.

@@ -42,7 +42,7 @@ class Entry:
 
     @property
     def is_custom(self) -> bool:
-        """Return whether the model is somebody's own code, and no graph."""
+        """Return whether the model is a user's own code, and no graph."""
         return self.path.name == CUSTOM
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The answers of somebody's `onInference` in our own words, whatever their shape: categories, or objects."""
+"""The answers of a user's `onInference` in our own words, whatever their shape: categories, or objects."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def read_folder(folder: str | Path) -> ModelFolder:
 
 
 class PicturePredictor(Protocol):
-    """A model that is asked for pictures: one of ours, or somebody's own code."""
+    """A model that is asked for pictures: one of ours, or a user's own code."""
 
     classes: tuple[str, ...]
 

@@ -332,7 +332,7 @@ class _Clock:
         return self.seconds + time.perf_counter() - self._began
 
     def due(self, every_s: float, name: str = "") -> bool:
-        """Tell whether so many seconds have passed since this was last true."""
+        """Tell whether a number of seconds has passed since this was last true."""
         now = time.perf_counter()
         if now - self._due.setdefault((name, every_s), self._began) < every_s:
             return False

@@ -199,5 +199,5 @@ def join_world() -> TrainingWorld:
 
 
 def total_steps(epochs: float, steps: int) -> int:
-    """Return the steps of a training of so many epochs, parts of one included."""
+    """Return the steps of a training of a number of epochs, parts of one included."""
     return max(1, math.ceil(epochs * steps)) if epochs else 0

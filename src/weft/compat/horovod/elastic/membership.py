@@ -182,7 +182,7 @@ class ElasticPlaces:
         return self._view.number if self._view is not None else -1
 
     def committed(self, step: int) -> None:
-        """Tell the agent that all members hold the state after so many commits: from now on others may join."""
+        """Tell the agent that all members hold the state after a number of commits: from now on others may join."""
         assert self._view is not None
         first = self._committed_in != self._view.number
         self._committed_in = self._view.number

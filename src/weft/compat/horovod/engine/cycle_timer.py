@@ -36,7 +36,7 @@ class CycleTimer:
         return self._descriptor
 
     def set(self, seconds: float) -> None:
-        """Ring once, after so many seconds; an alarm that was set before is off."""
+        """Ring once, after a number of seconds; an alarm that was set before is off."""
         nanoseconds = max(1, int(seconds * 1e9))
         whole, rest = divmod(nanoseconds, 1_000_000_000)
         self._set(self._descriptor, 0, ctypes.byref(_TimerSpec(0, 0, whole, rest)), None)

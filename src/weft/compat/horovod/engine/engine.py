@@ -455,7 +455,7 @@ class HorovodEngine:
             os.eventfd_write(self._wake, 1)
 
     def _do(self, work: AgreedWork) -> None:
-        """Carry out work, and tell those who wait for it."""
+        """Carry out work, and tell the threads that wait for it."""
         if work.agreed[0].error:
             self._finish(work, None)
             return

@@ -45,7 +45,7 @@ class FusionBuffers:
     def parts(
         self, counts: tuple[int, ...], dtype: torch.dtype, device: torch.device
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return a stretch of memory for so many elements, and its parts."""
+        """Return a stretch of memory for a number of elements, and its parts."""
         key = counts, dtype, device
         found = self._layouts.get(key)
         if found is None:

@@ -54,7 +54,7 @@ class HandleTable:
         return handle
 
     def tell(self, ops: Sequence[HorovodOp]) -> None:
-        """Mark operations as done, and wake those who wait for them."""
+        """Mark operations as done, and wake the threads that wait for them."""
         with self._changed:
             for op in ops:
                 op.inputs = ()
@@ -64,7 +64,7 @@ class HandleTable:
             self._changed.notify_all()
 
     def nudge(self) -> None:
-        """Let those who wait see whether there is something for them to do."""
+        """Let the waiting threads see whether there is something for them to do."""
         with self._changed:
             self._changed.notify_all()
 

@@ -39,7 +39,7 @@ class KerasState(ObjectState):
 
 
 class CommitStateCallback(_Callback):  # type: ignore[misc]
-    """Commits a state every so many batches, and at the end of an epoch."""
+    """Commits a state every N batches, and at the end of an epoch."""
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
         super().__init__()

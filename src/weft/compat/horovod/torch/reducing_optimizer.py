@@ -257,7 +257,7 @@ class ReducingOptimizer:
             self._should_synchronize = True
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Reduce gradients after so many backward passes, whose gradients are summed."""
+        """Reduce gradients after a number of backward passes, whose gradients are summed."""
         check_passes(passes)
         self.backward_passes_per_step = passes
         for p in self._delay:

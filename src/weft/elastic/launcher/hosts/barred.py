@@ -31,7 +31,7 @@ class BarringRule:
             )
 
     def pause_s(self, failures: int) -> float:
-        """Return for how many seconds a host is barred after so many failures."""
+        """Return for how many seconds a host is barred after a number of failures."""
         if self.first_s is None:
             return math.inf
         longest_s = self.first_s if self.longest_s is None else self.longest_s

@@ -154,7 +154,7 @@ class NewSecret(Document, frozen=True):
 
 
 class NewWebhook(Document, frozen=True):
-    """An address that is told of events."""
+    """An address to which events are sent."""
 
     url: Annotated[str, Meta(max_length=2000)]
     events: tuple[JobEvent, ...] = ("completed", "failed")
@@ -223,7 +223,7 @@ class AuditQuery(PageQuery, frozen=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """One thing that somebody did."""
+    """One action of a user."""
 
     id: int
     time_ms: int

@@ -46,7 +46,7 @@ class OddValue(msgspec.Struct, frozen=True):
 
 
 class CurveView(msgspec.Struct, frozen=True):
-    """One metric in at most so many groups of points that follow each other; spikes stay in `low` and `high`.
+    """One metric in at most a given number of groups of points that follow each other; spikes stay in `low` and `high`.
 
     `mean`, `low` and `high` are null where no value of a group is finite; `odd` lists all groups with such values.
     """

@@ -94,7 +94,7 @@ class StudyChanges(Document, frozen=True):
 
 
 class AddedTrial(Document, frozen=True):
-    """A point that somebody gives."""
+    """A point that a user gives."""
 
     params: dict[str, Any]
 

@@ -191,7 +191,7 @@ class VisionImportBody(Document, frozen=True):
 
 
 class VisionFramesBody(Document, frozen=True):
-    """Frames to capture of a film: at times, or every so many seconds."""
+    """Frames to capture of a film: at times, or every N seconds."""
 
     times_s: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(max_length=10_000)] = ()
     every_s: Annotated[float, Meta(gt=0)] | None = None

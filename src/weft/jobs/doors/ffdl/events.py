@@ -1,4 +1,4 @@
-"""FfDL's `/events`: addresses that are told of one training, as entries of `notify` in its specification.
+"""FfDL's `/events`: addresses that get messages about one training, as entries of `notify` in its specification.
 
 Messages are those of webhooks, signed with the owner's key; FfDL's type of event is one of our words, or `status` for
 every change of state. An endpoint is known by the name that its client gave it.

@@ -184,7 +184,7 @@ class Tracking:
             raise missing_job(batch.job_id) from None
 
     def _publish(self, batch: records.LoggedBatch) -> None:
-        """Hand new points to those who watch the job."""
+        """Hand new points to the watchers of the job."""
         if not self._service.points.watched(batch.job_id):
             return
         points: dict[str, list[tuple[int, int, float]]] = {}

@@ -70,7 +70,7 @@ class PowerAiPart:
         return found
 
     async def tell(self, request: Request) -> None:
-        """Tell those who look at a data set that a request has changed it."""
+        """Notify the watchers of a data set that a request has changed it."""
         dataset = getattr(request.state, "dataset", None)
         if dataset is not None and getattr(request.state, "writes", False):
             await asyncio.to_thread(self.service.vision.changed, dataset)

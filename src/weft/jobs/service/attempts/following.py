@@ -135,7 +135,7 @@ class Following:
             self._wake()
 
     async def _stage(self, running: RunningAttempt) -> None:
-        """Write the files of an attempt; a job that somebody stopped meanwhile ends here."""
+        """Write the files of an attempt; a job that a user has stopped meanwhile ends here."""
         try:
             await self._attempts.stage(running)
         except OSError as error:

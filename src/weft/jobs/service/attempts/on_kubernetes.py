@@ -32,7 +32,7 @@ def workers_per_pod(resolved: ResolvedSpec) -> int:
 
 
 def resources_of(resolved: ResolvedSpec, workers: int) -> dict[str, str | int]:
-    """Return what so many workers need, in Kubernetes' words."""
+    """Return what a number of workers need, in Kubernetes' words."""
     resources = resolved.spec.resources
     found: dict[str, str | int] = {"cpu": f"{max(1, round(resources.cpus * workers * 1000))}m"}
     if resolved.memory_bytes:

@@ -49,7 +49,7 @@ def held_meanwhile(before: Sequence[AttemptShare], after: Sequence[AttemptShare]
 
 
 def begin_or_stop(connection: sa.Connection, running: RunningAttempt) -> None:
-    """Say that a staged job starts, or end it if somebody stopped it meanwhile."""
+    """Say that a staged job starts, or end it if a user has stopped it meanwhile."""
     job = need_job(connection, running.id)
     if job.wanted == "stop":
         end_attempt(connection, job, running.attempt, None, NextStep("stopped", message="stopped on request"))

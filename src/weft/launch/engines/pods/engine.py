@@ -74,7 +74,7 @@ class PodHosts(Hosts):
 
 
 def with_pods(config: LaunchConfig, count: int, more_within_s: float = 0.0) -> LaunchConfig:
-    """Return a request for the pods of the run, once so many are there; the rest may take a while longer."""
+    """Return a request for the pods of the run, once the given number is there; the rest may take a while longer."""
     there = members()
     with _ends_at_once():
         there.wait(count, _say)

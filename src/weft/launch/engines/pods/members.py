@@ -85,7 +85,7 @@ class PodMembers:
         threading.Thread(target=self._answer, name="weft-members", daemon=True).start()
 
     def wait(self, count: int, say: Callable[[str], None], timeout_s: float = float("inf")) -> None:
-        """Wait until so many pods are there, this one included, or the time is over; say who is missing.
+        """Wait until the given number of pods is there, this one included, or the time is over; say who is missing.
 
         A run that goes on without its first pod is not kept waiting.
         """

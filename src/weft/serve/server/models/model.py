@@ -138,7 +138,7 @@ class Pace:
         self._rest_s, self._rests_until = _REST_S[0], 0.0
 
     def quick(self, size: int) -> bool:
-        """Return whether a run on so many bytes would be over in a moment."""
+        """Return whether a run on a number of bytes would be over in a moment."""
         seconds = self._seconds if size <= self._bytes else self._seconds * size / self._bytes
         if seconds > QUICK_S:
             return False

@@ -1,6 +1,6 @@
 /** Requests and answers of the API. Written by tools/console_types.py; do not edit. */
 
-/** A point that somebody gives. */
+/** A point that a user gives. */
 export interface AddedTrial {
   params: Record<string, unknown>;
 }
@@ -34,7 +34,7 @@ export interface AuditAnswer {
   next: string | null;
 }
 
-/** One thing that somebody did. */
+/** One action of a user. */
 export interface AuditEntry {
   id: number;
   time_ms: number;
@@ -243,7 +243,7 @@ export interface CodeSnapshot {
   git_diff?: string | null;
 }
 
-/** One metric in at most so many groups of points that follow each other; spikes stay in `low` and `high`. */
+/** One metric in at most a given number of groups of points that follow each other; spikes stay in `low` and `high`. */
 export interface CurveView {
   name: string;
   steps: number[];
@@ -1048,7 +1048,7 @@ export interface NewVisionVersion {
   note?: string;
 }
 
-/** An address that is told of events. */
+/** An address to which events are sent. */
 export interface NewWebhook {
   url: string;
   events?: ("advice" | "completed" | "failed" | "paused" | "retried" | "started" | "stopped")[];
@@ -1061,7 +1061,7 @@ export interface NewWebhookAnswer {
   key: string;
 }
 
-/** A web address that is told of events. */
+/** A web address to which events are sent. */
 export interface NotifySpec {
   webhook: string;
   on?: ("advice" | "completed" | "failed" | "paused" | "retried" | "started" | "stopped")[];
@@ -1880,7 +1880,7 @@ export interface VisionFilesQuery {
   limit?: number;
 }
 
-/** Frames to capture of a film: at times, or every so many seconds. */
+/** Frames to capture of a film: at times, or every N seconds. */
 export interface VisionFramesBody {
   times_s?: number[];
   every_s?: number | null;

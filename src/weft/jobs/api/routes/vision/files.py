@@ -43,7 +43,7 @@ async def _show(call: ApiCall) -> VisionFileDetail:
 
 
 async def _save(call: ApiCall) -> VisionFileDetail | Response:
-    """Save labels; where somebody else was quicker, the answer has the present state beside the error."""
+    """Save labels; if another user was quicker, the answer has the present state beside the error."""
     user, file_id, asked = user_of(call), call.path["file"], call.body
     try:
         found = await vision_of(call).call(

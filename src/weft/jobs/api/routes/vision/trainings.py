@@ -118,7 +118,7 @@ async def _begin(call: ApiCall) -> TrainingView:
 
 
 async def _begin_custom(call: ApiCall) -> TrainingView:
-    """Train by somebody's own code: whoever may submit jobs may, and it runs as theirs."""
+    """Train by a user's own code: whoever may submit jobs may, and it runs as theirs."""
     query: CustomTrainingQuery = call.query
     try:
         params = json.loads(query.params)
