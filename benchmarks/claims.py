@@ -100,19 +100,16 @@ def markdown(part: Part) -> str:
     """Return the recorded claims of a part as a section of the documentation."""
     lines = [f"## {part.title}", "", f"On {part.machine}.", ""]
     lines += [
-        "| what | figure | goal | | rival | date | commit | command |",
-        "|---|---|---|---|---|---|---|---|",
+        "| what | figure | goal | rival | measured by |",
+        "|---|---|---|---|---|",
     ]
     for c in part.claims:
         cells = (
             c.what,
             f"**{c.figure:g}**",
-            c.goal,
-            c.verdict(),
+            f"{c.goal}, {c.verdict()}" if c.goal else "",
             c.rival,
-            c.date,
-            f"`{c.commit}`",
-            f"`{c.command}`",
+            f"`{c.command}` on {c.date} at `{c.commit}`",
         )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

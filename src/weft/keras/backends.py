@@ -120,8 +120,8 @@ def check_threads(jax: Any) -> None:
     """Refuse a CPU client of one thread: it carries the call out of a step, and would have to bring its arrays too."""
     if jax.default_backend() != "cpu":
         return
-    told = os.environ.get("PJRT_NPROC") or os.environ.get("NPROC")
-    threads = int(told) if told and told.isdecimal() else len(os.sched_getaffinity(0))
+    setting = os.environ.get("PJRT_NPROC") or os.environ.get("NPROC")
+    threads = int(setting) if setting and setting.isdecimal() else len(os.sched_getaffinity(0))
     if threads < 2:
         raise UsageError(
             "JAX must have two threads for calls out of a step, got one core; set PJRT_NPROC=2 before it starts"

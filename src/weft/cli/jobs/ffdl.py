@@ -280,10 +280,10 @@ def _check(answer: httpx.Response) -> None:
         return
     answer.read()
     try:
-        told = str(answer.json().get("description") or answer.json().get("error"))
+        reason = str(answer.json().get("description") or answer.json().get("error"))
     except (ValueError, AttributeError):
-        told = answer.text[:200]
-    raise UsageError(f"the service must take the request, got {answer.status_code}: {plain(told)}")
+        reason = answer.text[:200]
+    raise UsageError(f"the service must take the request, got {answer.status_code}: {plain(reason)}")
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def wait_for_start(job: JobHandle) -> JobView:
     from weft.jobs.client.address import ServiceMissingError
     from weft.jobs.lifecycle import WAITING
 
-    told = ""
+    printed = ""
     while True:
         try:
             found = job.refresh()
@@ -68,7 +68,7 @@ def wait_for_start(job: JobHandle) -> JobView:
             found = job.refresh()
         if found.state not in WAITING:
             return found
-        if found.reason is not None and found.reason.text != told:
+        if found.reason is not None and found.reason.text != printed:
             click.echo(f"weft: job {job.id} waits: {waits(found.reason, time.time() * 1000)}", err=True)
-            told = found.reason.text
+            printed = found.reason.text
         time.sleep(LOOK_EVERY_S)

@@ -115,11 +115,11 @@ def _print_changes(client: JobsClient, query: dict[str, Any], as_json: bool) -> 
     """Print each job once, and again whenever it changes, for programs that read us."""
     from weft.cli.jobs.printing import said_of
 
-    told: dict[int, str] = {}
+    printed: dict[int, str] = {}
     for _ in client.events(["jobs"]):
         for job in reversed(client.jobs_page(query).jobs):
             said = f"{job.state} {job.workers} {job.wanted} {job.priority} {job.attempt}"
-            if told.get(job.id) != said:
-                told[job.id] = said
+            if printed.get(job.id) != said:
+                printed[job.id] = said
                 print_data(job) if as_json else click.echo(said_of(job))
         sys.stdout.flush()

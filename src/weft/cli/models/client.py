@@ -119,10 +119,10 @@ def _classes(outputs: dict[str, Any], metadata: dict[str, Any], top: int) -> lis
     from weft.serve.card import Card
     from weft.serve.server.pictures.answers import classes
 
-    told = metadata.get("parameters")
-    if not isinstance(told, dict) or told.get("task") != "classify":
+    parameters = metadata.get("parameters")
+    if not isinstance(parameters, dict) or parameters.get("task") != "classify":
         return []
-    card = Card(task="classify", labels=tuple(map(str, told.get("labels", ()))))
+    card = Card(task="classify", labels=tuple(map(str, parameters.get("labels", ()))))
     count = min(len(array) if array.ndim else 0 for array in outputs.values())
     lines: list[str] = []
     for row in range(count):

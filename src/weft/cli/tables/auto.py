@@ -197,8 +197,8 @@ def _columns_table(progress: AutoProgress) -> list[str]:
     ]
     shown = format_table(rows, left=("column", "role", "found from"))
     others = Counter(role.role for role in progress.columns[SHOWN_COLUMNS:])
-    told = ", ".join(f"{count:,} {role}" for role, count in others.most_common())
-    return [*shown, *([f"and {others.total():,} more: {told}; all are in the report"] if others else [])]
+    text = ", ".join(f"{count:,} {role}" for role, count in others.most_common())
+    return [*shown, *([f"and {others.total():,} more: {text}; all are in the report"] if others else [])]
 
 
 def _print(model: AutoModel, folder: Path, notes: list[str]) -> None:

@@ -221,9 +221,9 @@ def _alike(entries: tuple[HostEntry, ...], per_host: int | None) -> tuple[tuple[
         return ("localhost",), per_host or 1
     counts = {entry.workers or per_host or 1 for entry in entries}
     if len(counts) > 1:
-        told = ", ".join(f"{entry.name}={entry.workers or per_host or 1}" for entry in entries)
+        text = ", ".join(f"{entry.name}={entry.workers or per_host or 1}" for entry in entries)
         raise UsageError(
-            f"hosts must have equally many workers to be planned for, got {told}; give --per-host"
+            f"hosts must have equally many workers to be planned for, got {text}; give --per-host"
         )
     return tuple(entry.name for entry in entries), counts.pop()
 

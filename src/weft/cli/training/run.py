@@ -261,8 +261,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         data = result.plan.to_json() | {"commands": result.commands}
         click.echo(json.dumps(data, indent=2) if as_json else render_plan(result.plan, result.commands))
         return
-    if (told := two_horovods()) is not None:
-        click.echo(f"weft: {told}", err=True)
+    if (warning := two_horovods()) is not None:
+        click.echo(f"weft: {warning}", err=True)
     if elastic is not None:
         from weft.elastic.launcher.start import run_elastic
 

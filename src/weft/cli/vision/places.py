@@ -269,8 +269,8 @@ class ServicePlace:
     def augment(
         self, name: str, made: str, steps: Sequence[tuple[str, float]], keep: bool, seed: int, report: Report
     ) -> VisionDataset:
-        told = [{"kind": kind, "level": level} for kind, level in steps]
-        body = {"name": made, "steps": told, "keep": keep, "seed": seed}
+        changes = [{"kind": kind, "level": level} for kind, level in steps]
+        body = {"name": made, "steps": changes, "keep": keep, "seed": seed}
         task = self._connection.send("POST", f"{self._path(name)}/augment", VisionTask, body)
         return self.dataset(self._ended(task, report).result["dataset"])
 

@@ -67,8 +67,8 @@ def _curve(rows: Sequence[Row], size: Scale, bandwidth: Scale, colour: str) -> I
     yield svg.curve([(size(row.size), bandwidth(row.busbw)) for row in rows], colour)
     for row in rows:
         figures = f"{format_seconds(row.time_s, padded=True)}, {format_bandwidth(row.busbw)}"
-        told = f"{row.backend}, {format_size(row.size, trimmed=True)}: {figures}"
-        yield svg.dot(size(row.size), bandwidth(row.busbw), colour, tooltip=told)
+        text = f"{row.backend}, {format_size(row.size, trimmed=True)}: {figures}"
+        yield svg.dot(size(row.size), bandwidth(row.busbw), colour, tooltip=text)
 
 
 def format_bandwidth(bytes_a_second: float) -> str:

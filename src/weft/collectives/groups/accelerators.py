@@ -42,8 +42,8 @@ def meet_on_device(meeting: Meeting, hierarchy: Hierarchy, device: torch.device)
     store, rank = meeting.store, meeting.rank
     mine = str(torch.cuda.get_device_properties(device).uuid) if nccl.available() else ""
     store.set(f"accelerator/{rank}", mine)
-    told = [store.get(f"accelerator/{other}").decode() for other in range(len(meeting.members))]
-    groups = nccl_groups(meeting.layout, told, meeting.settings.mode)
+    devices = [store.get(f"accelerator/{other}").decode() for other in range(len(meeting.members))]
+    groups = nccl_groups(meeting.layout, devices, meeting.settings.mode)
     ours = next((ranks for ranks in groups if rank in ranks and len(ranks) > 1), None)
     by_hosts = bool(groups) and len(groups[0]) < meeting.layout.size
     connected = nccl.Nccl.connect(meeting.peers(ours, str(ours[0]))) if ours else None

@@ -35,18 +35,24 @@ def first_cause(
     `message` opens with the peer we suspect, if we suspect one.
     """
     mine = Suspicion(message, _named(message, members))
-    told = {rank: mine}
+    suspicions = {rank: mine}
     over = threading.Event()
     # In a thread of its own: a store whose host is cut off answers nobody.
-    threading.Thread(target=_exchange, args=(store, len(members), rank, told, over), daemon=True).start()
+    threading.Thread(
+        target=_exchange, args=(store, len(members), rank, suspicions, over), daemon=True
+    ).start()
     deadline = time.monotonic() + PATIENCE_S
     # A process that is being ended closes its connections before it is seen dead.
-    while not (dead := _dead(members, rank)) and len(told) < len(members) and time.monotonic() < deadline:
+    while (
+        not (dead := _dead(members, rank)) and len(suspicions) < len(members) and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
     if dead:
-        told[rank] = Suspicion(f"{' and '.join(map(str, dead))} died during {call}", dead[0].rank, sure=True)
+        suspicions[rank] = Suspicion(
+            f"{' and '.join(map(str, dead))} died during {call}", dead[0].rank, sure=True
+        )
         over.wait(0.1)  # for the others to hear it
-    verdict = judge(told, rank, members, call)
+    verdict = judge(suspicions, rank, members, call)
     over.set()
     return verdict.message, verdict.suspect is not None
 

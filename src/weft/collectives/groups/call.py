@@ -39,14 +39,14 @@ class Call(NamedTuple):
 
 def compare(signatures: Tensor, members: Sequence[GroupMember]) -> None:
     """Raise, naming both sides, unless all ranks sent the same."""
-    told = [
+    calls = [
         bytes(row.tolist()).decode(errors="replace").rstrip() for row in signatures.view(len(members), -1)
     ]
-    if len(set(told)) == 1:
+    if len(set(calls)) == 1:
         return
     sides = [
-        f"{text} on {', '.join(str(member) for member, said in zip(members, told, strict=True) if said == text)}"
-        for text in dict.fromkeys(told)
+        f"{text} on {', '.join(str(member) for member, said in zip(members, calls, strict=True) if said == text)}"
+        for text in dict.fromkeys(calls)
     ]
     raise MismatchError(f"all ranks must make the same calls in the same order, got {'; '.join(sides)}")
 

@@ -88,10 +88,11 @@ class GlooTraffic(Group):
 
     def _agree_on_sizes(self, call: Call, sizes: Sequence[int]) -> None:
         """Raise on every rank unless all bring as many tensors of the same bytes."""
-        told = self._tell_sizes([len(sizes), sum(sizes)])
-        if any(other != told[0] for other in told):
+        sizes_by_rank = self._tell_sizes([len(sizes), sum(sizes)])
+        if any(other != sizes_by_rank[0] for other in sizes_by_rank):
             sides = ", ".join(
-                f"{total} bytes on {member}" for (_, total), member in zip(told, self._members, strict=True)
+                f"{total} bytes on {member}"
+                for (_, total), member in zip(sizes_by_rank, self._members, strict=True)
             )
             raise MismatchError(
                 f"{call} must have the same size on all ranks, got {sides}; use --debug for more"
@@ -108,9 +109,9 @@ class GlooTraffic(Group):
     def _all_to_all(self, call: Call, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
         landing = torch.empty(sum(output.nbytes for output in outputs), dtype=torch.uint8)
         sizes_out, sizes_in = ([tensor.nbytes for tensor in side] for side in (outputs, inputs))
-        told = self._tell_sizes([*sizes_out, *sizes_in])
+        sizes_by_rank = self._tell_sizes([*sizes_out, *sizes_in])
         for receiver, sender in product(range(self._size), repeat=2):
-            expected, brought = told[receiver][sender], told[sender][self._size + receiver]
+            expected, brought = sizes_by_rank[receiver][sender], sizes_by_rank[sender][self._size + receiver]
             if expected != brought:
                 raise MismatchError(
                     f"{call} must be given as much as is taken, got {brought} bytes for {self._members[receiver]} "

@@ -50,11 +50,11 @@ class Verifier:
     def _check_sizes(self, call: Call, given: Tensor) -> None:
         sizes = self._gather(torch.tensor([given.numel(), given.element_size()]))
         if any(not torch.equal(size, sizes[0]) for size in sizes):
-            told = ", ".join(
+            text = ", ".join(
                 f"{int(size[0])} elements of {int(size[1])} bytes on {member}"
                 for size, member in zip(sizes, self._members, strict=True)
             )
-            raise MismatchError(f"{call} must have the same shape and type on all ranks, got {told}")
+            raise MismatchError(f"{call} must have the same shape and type on all ranks, got {text}")
 
     def _compare(
         self, given: Tensor, result: Tensor, ranks: Sequence[int], reduction: Reduction
@@ -82,8 +82,8 @@ class Verifier:
         return [other.view(values.dtype) for other in everyone]
 
     def _all_findings(self, finding: VerifyFinding) -> list[VerifyFinding]:
-        told = self._gather(torch.tensor(astuple(finding), dtype=torch.float64))
-        rows = [row.tolist() for row in told]
+        gathered = self._gather(torch.tensor(astuple(finding), dtype=torch.float64))
+        rows = [row.tolist() for row in gathered]
         return [VerifyFinding(wrong=int(row[0]), index=int(row[1]), **_named(row[2:])) for row in rows]
 
     # -- whose fault --------------------------------------------------------------------------------

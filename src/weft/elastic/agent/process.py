@@ -47,7 +47,9 @@ class WorkerProcess:
         # Workers beside the launcher write what they log into the run directory themselves.
         points = None if METRICS_VARIABLE in slot.env else processes.ReportPipe()
         self.points = None if points is None else points.ours
-        told = {} if points is None else {METRICS_VARIABLE: points.channel, SLOT_VARIABLE: str(slot.rank)}
+        variables = (
+            {} if points is None else {METRICS_VARIABLE: points.channel, SLOT_VARIABLE: str(slot.rank)}
+        )
         try:
             self.process = processes.spawn(
                 argv,
@@ -56,7 +58,7 @@ class WorkerProcess:
                     **os.environ,
                     **env,
                     **slot.env,
-                    **told,
+                    **variables,
                     DESCRIPTORS: f"{theirs.fileno()},{self._page.descriptor},{os.fstat(theirs.fileno()).st_ino}",
                 },
                 cwd=cwd,

@@ -334,18 +334,18 @@ def _differs(saved: layout.SavedCheckpoint, identity: Mapping[str, Any]) -> str:
         if then["data"].get(name) != value
     }
     if data:
-        told = ", ".join(f"{name} {now} where it has {before}" for name, (before, now) in data.items())
+        text = ", ".join(f"{name} {now} where it has {before}" for name, (before, now) in data.items())
         return (
-            f"the data of a run must be as in its checkpoint {saved.folder}, got {told}; "
+            f"the data of a run must be as in its checkpoint {saved.folder}, got {text}; "
             f"use the same data, batch and seed, {ANEW}"
         )
     if then["schema"] == identity["schema"]:
         return ""
-    told = "other names or shapes of tensors"
+    text = "other names or shapes of tensors"
     if then["objects"] != identity["objects"]:
-        told = f"{_listed(identity['objects'])} where it has {_listed(then['objects'])}"
+        text = f"{_listed(identity['objects'])} where it has {_listed(then['objects'])}"
     return (
-        f"what is registered must be as in the checkpoint {saved.folder}, got {told}; "
+        f"what is registered must be as in the checkpoint {saved.folder}, got {text}; "
         f"use the same model, {ANEW}"
     )
 

@@ -108,14 +108,14 @@ def check(run_dir: Path) -> LedgerReport:
 
 def audit(ledger: Ledger) -> LedgerReport:
     """Judge a ledger: pure."""
-    told = history(ledger.records)
-    problems = [*_conflicts(ledger.records), *_gaps(told), *_steps(told.records, ledger.header)]
+    counted = history(ledger.records)
+    problems = [*_conflicts(ledger.records), *_gaps(counted), *_steps(counted.records, ledger.header)]
     epochs: list[EpochReport] = []
     by_epoch: dict[int, list[StepRecord]] = {}
-    for record in told.records:
+    for record in counted.records:
         by_epoch.setdefault(record.epoch, []).append(record)
     for own in by_epoch.values():
-        row, wrong = _epoch(own, told.records, ledger.header)
+        row, wrong = _epoch(own, counted.records, ledger.header)
         problems += wrong
         epochs.append(row)
     bad = {problem.epoch for problem in problems}
@@ -126,8 +126,8 @@ def audit(ledger: Ledger) -> LedgerReport:
         epochs=tuple(
             replace(row, ok=row.epoch not in bad) for row in sorted(epochs, key=lambda row: row.epoch)
         ),
-        redone=told.redone,
-        undone=told.undone,
+        redone=counted.redone,
+        undone=counted.undone,
         problems=tuple(sorted(problems, key=lambda problem: (problem.epoch, problem.step is None))),
     )
 

@@ -90,19 +90,19 @@ def _lanes(
         y = panel.top + number * (_LANE + _GAP)
         yield _name(y, worker, worker)
         for since, until in spans_of(worker, found, time.most):
-            told = f"{worker}: {format_clock(since - time.least)} to {format_clock(until - time.least)}"
-            yield svg.bar(time(since), y, time(until), _LANE, _STEPPING, tooltip=told, least=2.0)
+            text = f"{worker}: {format_clock(since - time.least)} to {format_clock(until - time.least)}"
+            yield svg.bar(time(since), y, time(until), _LANE, _STEPPING, tooltip=text, least=2.0)
             for begin, end in still:
                 begin, end = max(begin, since), min(time.most if end is None else end, until)
                 if begin < end:
-                    told = f"standing still for {format_s(end - begin)}"
-                    yield svg.bar(time(begin), y, time(end), _LANE, _STILL, tooltip=told, least=2.0)
+                    text = f"standing still for {format_s(end - begin)}"
+                    yield svg.bar(time(begin), y, time(end), _LANE, _STILL, tooltip=text, least=2.0)
     yield from _marks(found, panel, time)
     yield panel.frame()
     for event in events:
         if event.event == "saved":
-            told = f"checkpoint of step {event.about.get('step')}"
-            yield svg.triangle(time(event.t), panel.bottom, ".ink", tooltip=told)
+            text = f"checkpoint of step {event.about.get('step')}"
+            yield svg.triangle(time(event.t), panel.bottom, ".ink", tooltip=text)
 
 
 def _name(y: float, name: str, tooltip: str) -> str:
@@ -128,8 +128,8 @@ def _marks(found: Sequence[MembershipChange], panel: Panel, time: Scale) -> Iter
     ends = [0.0, 0.0]  # pixels: where the last name of each row ends
     for change in found:
         x, colour = time(change.detected_t), _STILL if change.kind in ABRUPT else _PLANNED_MARK
-        told = f"view {change.view}, {describe(change)}"
-        yield svg.dashes(x, panel.top - 8, panel.bottom, colour, tooltip=told)
+        text = f"view {change.view}, {describe(change)}"
+        yield svg.dashes(x, panel.top - 8, panel.bottom, colour, tooltip=text)
         name = f"{change.view} {change.kind}"
         row = next((row for row in (0, 1) if ends[row] + 6 < x), None)
         if row is not None:
@@ -152,8 +152,8 @@ def _bars(found: Sequence[MembershipChange], panel: Panel) -> Iterator[str]:
         who = "" if change.kind == "start" else ", ".join(change.who)
         yield _name(y, f"{change.view} {change.kind} {who}".strip(), describe(change))
         for phase, since, until in phases(change):
-            told = f"{phase}: {format_s(until - since)}"
-            yield svg.bar(time(since), y, time(until), _LANE, _PHASES[phase], tooltip=told)
+            text = f"{phase}: {format_s(until - since)}"
+            yield svg.bar(time(since), y, time(until), _LANE, _PHASES[phase], tooltip=text)
         cut = "▸ " if _length(change) > time.most else ""
         yield svg.text(time(_length(change)) + 6, y + 12, cut + _took(change, last=change is found[-1]))
     yield panel.frame()

@@ -219,9 +219,9 @@ class Council:
             value = self._heard.value if self._heard else self._wish
             assert value is not None
             return self._issue(attempt.ballot, value)
-        told = dict.fromkeys(self.view.voters + attempt.value.voters)
+        receivers = dict.fromkeys(self.view.voters + attempt.value.voters)
         decided = self._learn(attempt.value)
-        return decided + [Send(voter, ViewDecided(self.view)) for voter in told if voter != self.me]
+        return decided + [Send(voter, ViewDecided(self.view)) for voter in receivers if voter != self.me]
 
     def _enough(self, votes: Set[str]) -> bool:
         agents = self.view.agents

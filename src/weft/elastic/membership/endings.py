@@ -96,9 +96,9 @@ def others_go_on(view: View, own: AgentReport, unreached: Iterable[AgentReport])
     committed here in this view shows that all its members have the state, even if they have not told of it yet.
     """
     there = {report.agent for report in unreached if report.agent != own.agent}
-    told = {worker.worker for report in unreached for worker in report.workers if worker.has_state}
+    holders = {worker.worker for report in unreached for worker in report.workers if worker.has_state}
     stepped = any(worker.stepped == view.number for worker in own.workers)
-    with_state = [m for m in view.members if m.agent in there and (stepped or m.worker in told)]
+    with_state = [m for m in view.members if m.agent in there and (stepped or m.worker in holders)]
     return bool(with_state) and is_quorum(view.voters, there)
 
 

@@ -154,5 +154,5 @@ def note_action(connection: sa.Connection, job_id: int, found: Finding, action: 
 
 
 def _tell(connection: sa.Connection, job_id: int, found: Finding, action: str | None = None) -> None:
-    told = {"rule": found.rule, "severity": found.severity, "text": found.text, "action": action}
-    add_event(connection, f"job:{job_id}", "finding", job=job_id, **told)
+    facts = {"rule": found.rule, "severity": found.severity, "text": found.text, "action": action}
+    add_event(connection, f"job:{job_id}", "finding", job=job_id, **facts)

@@ -23,8 +23,8 @@ def file_response(
 ) -> StreamingResponse:
     """Return the answer that sends a file."""
     size = path.stat().st_size
-    told = {**headers, "content-length": str(size)}
-    return StreamingResponse(_parts(path, size), headers=told, media_type=media_type)
+    all_headers = {**headers, "content-length": str(size)}
+    return StreamingResponse(_parts(path, size), headers=all_headers, media_type=media_type)
 
 
 def range_response(
@@ -32,16 +32,16 @@ def range_response(
 ) -> Response:
     """Return the answer that sends a file, or the one range of it that a player asks for."""
     size = path.stat().st_size
-    told = {**headers, "accept-ranges": "bytes"}
+    all_headers = {**headers, "accept-ranges": "bytes"}
     wanted = _range(asked, size) if asked is not None else None
     if wanted is None:
-        told["content-length"] = str(size)
-        return StreamingResponse(_parts(path, size), headers=told, media_type=media_type)
+        all_headers["content-length"] = str(size)
+        return StreamingResponse(_parts(path, size), headers=all_headers, media_type=media_type)
     start, end = wanted
     if start >= end:
-        return Response(status_code=416, headers={**told, "content-range": f"bytes */{size}"})
-    told |= {"content-range": f"bytes {start}-{end - 1}/{size}", "content-length": str(end - start)}
-    return StreamingResponse(_parts(path, end - start, start), 206, told, media_type)
+        return Response(status_code=416, headers={**all_headers, "content-range": f"bytes */{size}"})
+    all_headers |= {"content-range": f"bytes {start}-{end - 1}/{size}", "content-length": str(end - start)}
+    return StreamingResponse(_parts(path, end - start, start), 206, all_headers, media_type)
 
 
 def _range(asked: str, size: int) -> tuple[int, int] | None:

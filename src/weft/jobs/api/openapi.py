@@ -56,7 +56,7 @@ def _described(one: ApiOperation, schema_of: Mapping[Any, Schema]) -> Schema:
         shown = _BINARY if one.answer is bytes else schema_of.get(one.answer, {"type": "string"})
         done["content"] = {one.media_type: {"schema": shown}}
     refused = {"application/json": {"schema": schema_of[ApiError]}}
-    told: Schema = {
+    operation_schema: Schema = {
         "operationId": one.name,
         "summary": one.summary,
         "x-access": one.access,
@@ -68,11 +68,14 @@ def _described(one: ApiOperation, schema_of: Mapping[Any, Schema]) -> Schema:
         },
     }
     if one.access == "open":
-        told["security"] = []
+        operation_schema["security"] = []
     if one.body is not None:
         shown = _BINARY if one.body is bytes else schema_of[one.body]
-        told["requestBody"] = {"required": True, "content": {one.body_media_type: {"schema": shown}}}
-    return told
+        operation_schema["requestBody"] = {
+            "required": True,
+            "content": {one.body_media_type: {"schema": shown}},
+        }
+    return operation_schema
 
 
 def _path_parameters(one: ApiOperation) -> Iterator[Schema]:

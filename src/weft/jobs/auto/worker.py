@@ -48,11 +48,11 @@ def _work(words: Sequence[str], environ: Mapping[str, str]) -> None:
 
 def _request(words: Sequence[str], environ: Mapping[str, str]) -> TableRequest:
     (path,) = words
-    told = json.loads(Path(path).read_text())
+    data = json.loads(Path(path).read_text())
     folders = Path(environ["WEFT_CHECKPOINT"]), Path(environ["WEFT_OUTPUTS"])
-    file = told["file"]
-    table = Path(file) if told["uploaded"] else table_in(Path(environ["WEFT_DATA_TABLE"]), file)
-    return TableRequest(table, told["config"], *folders)
+    file = data["file"]
+    table = Path(file) if data["uploaded"] else table_in(Path(environ["WEFT_DATA_TABLE"]), file)
+    return TableRequest(table, data["config"], *folders)
 
 
 def table_in(data: Path, file: str) -> Path:

@@ -91,6 +91,6 @@ def _missed(queue: asyncio.Queue[PointBatch]) -> PointBatch:
     with suppress(asyncio.QueueEmpty):
         while True:
             queue.get_nowait()
-    told = PointBatch()
-    told.resync = True
-    return told
+    batch = PointBatch()
+    batch.resync = True
+    return batch

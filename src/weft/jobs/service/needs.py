@@ -62,10 +62,10 @@ def _beyond_quota(quota: Resources, needs: Resources, workers: int, user_name: s
         "memory": (needs.memory_bytes, quota.memory_bytes, _size(quota.memory_bytes)),
         "accelerators": (needs.gpus, quota.gpus, f"{quota.gpus:g}"),
     }
-    for word, (each, most, told) in wanted.items():
+    for word, (each, most, shown) in wanted.items():
         if each * workers > most + 1e-9:
             amount = _size(each * workers) if word == "memory" else f"{each * workers:g}"
-            must = f"fit into the quota of {user_name}, which has {word} of {told}"
+            must = f"fit into the quota of {user_name}, which has {word} of {shown}"
             yield SpecProblem("resources", must, amount, "ask for less, or an administrator for more")
 
 

@@ -82,14 +82,14 @@ class DrivenStudy:
 
     def job_ids(self) -> set[int]:
         """Return the jobs of all trials."""
-        return {told.job_id for told in self.jobs.values() if told.job_id is not None}
+        return {trial_job.job_id for trial_job in self.jobs.values() if trial_job.job_id is not None}
 
     def keep_ended(self, found: dict[int, StoredJob]) -> None:
         """Note the jobs about which nothing can change any more, so that they are not read again."""
         trials = self.core.state.trials
-        for told in self.jobs.values():
-            job = found.get(told.job_id) if told.job_id is not None else None
-            if job is not None and job.state in ENDED and trials[told.trial].over:
+        for trial_job in self.jobs.values():
+            job = found.get(trial_job.job_id) if trial_job.job_id is not None else None
+            if job is not None and job.state in ENDED and trials[trial_job.trial].over:
                 self.ended[job.id] = job
 
 
@@ -222,9 +222,9 @@ class StudyDriver:
         """Take in what running trials have reported since."""
         trials: dict[int, TrialRecord] = {}
         for trial in one.core.state.in_state("running"):
-            told = one.jobs.get(trial.number)
-            if told is not None and told.job_id in jobs and jobs[told.job_id].attempt:
-                trials[told.job_id] = trial
+            trial_job = one.jobs.get(trial.number)
+            if trial_job is not None and trial_job.job_id in jobs and jobs[trial_job.job_id].attempt:
+                trials[trial_job.job_id] = trial
         for job_id, points in one.points.new_points(connection, trials).items():
             if len(points) or (not trials[job_id].latest and jobs[job_id].state in ENDED):
                 self._take_points(connection, one, trials[job_id], jobs[job_id], points)
@@ -255,9 +255,11 @@ class StudyDriver:
         """Take in the ends of jobs that nobody asked to end."""
         core, config = one.core, one.core.state.config
         for trial in core.state.in_state("running"):
-            told = one.jobs.get(trial.number)
-            job = jobs.get(told.job_id) if told is not None and told.job_id is not None else None
-            if job is None or next_step(config, trial, told, job) != "told":
+            trial_job = one.jobs.get(trial.number)
+            job = (
+                jobs.get(trial_job.job_id) if trial_job is not None and trial_job.job_id is not None else None
+            )
+            if job is None or next_step(config, trial, trial_job, job) != "told":
                 continue
             now_s = time.time()
             # What a job reported is in the store before its end is.
@@ -299,10 +301,10 @@ class StudyDriver:
         trials = core.state.trials
         ending = sum(
             1
-            for told in one.jobs.values()
-            if told.job_id in jobs
-            and jobs[told.job_id].state in ("staging", "starting", "running")
-            and trials[told.trial].state != "running"
+            for trial_job in one.jobs.values()
+            if trial_job.job_id in jobs
+            and jobs[trial_job.job_id].state in ("staging", "starting", "running")
+            and trials[trial_job.trial].state != "running"
         )
         free = core.state.config.parallel - len(core.state.in_state("running")) - ending
         core.actions(free, time.time())
@@ -312,11 +314,13 @@ class StudyDriver:
         found: list[tuple[str, int]] = []
         config = one.core.state.config
         for trial in one.core.state:
-            told = one.jobs.get(trial.number)
-            if trial.over and told is None:
+            trial_job = one.jobs.get(trial.number)
+            if trial.over and trial_job is None:
                 continue
-            job = jobs.get(told.job_id) if told is not None and told.job_id is not None else None
-            step = next_step(config, trial, told, job)
+            job = (
+                jobs.get(trial_job.job_id) if trial_job is not None and trial_job.job_id is not None else None
+            )
+            step = next_step(config, trial, trial_job, job)
             if step not in ("none", "told"):
                 found.append((step, trial.number))
         return found
@@ -348,7 +352,7 @@ class StudyDriver:
             keep_view(connection, one.id, state, total, user=user, project=stored.project)
 
     def _do(self, connection: sa.Connection, one: DrivenStudy, step: str, trial: TrialRecord) -> None:
-        config, told = one.core.state.config, one.jobs.get(trial.number)
+        config, trial_job = one.core.state.config, one.jobs.get(trial.number)
         limit = limit_of(config, trial)
         if step == "wait":
             return
@@ -363,17 +367,19 @@ class StudyDriver:
             )
             put_trial_job(connection, one.id, TrialJob(trial.number, job_id, trial.starts, limit))
             return
-        assert told is not None
-        assert told.job_id is not None
+        assert trial_job is not None
+        assert trial_job.job_id is not None
         if step in ("resume", "retry", "release"):
-            spec = with_words(spec_of(connection, told.job_id), config, trial, one.id)
+            spec = with_words(spec_of(connection, trial_job.job_id), config, trial, one.id)
             text = msgspec.json.encode(spec).decode()
-            connection.execute(sa.update(job_table).where(job_table.c.id == told.job_id).values(spec=text))
-            put_trial_job(connection, one.id, TrialJob(trial.number, told.job_id, trial.starts, limit))
+            connection.execute(
+                sa.update(job_table).where(job_table.c.id == trial_job.job_id).values(spec=text)
+            )
+            put_trial_job(connection, one.id, TrialJob(trial.number, trial_job.job_id, trial.starts, limit))
         try:
-            need_job(connection, told.job_id)
-            actions.act(connection, told.job_id, step, user_name=one.stored.user_name, visible_to=None)
+            need_job(connection, trial_job.job_id)
+            actions.act(connection, trial_job.job_id, step, user_name=one.stored.user_name, visible_to=None)
         except (StateError, UsageError) as error:  # it has just moved on: the next turn sees that
             _log.info("study %s, trial %s: %s", one.id, trial.number, error)
             if step in ("resume", "retry", "release"):
-                put_trial_job(connection, one.id, told)
+                put_trial_job(connection, one.id, trial_job)

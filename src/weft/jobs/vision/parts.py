@@ -136,8 +136,8 @@ class VisionParts:
         task, request = library.task(task_id), json.loads(row.request)
         self.tell(task.dataset, "task", [task.owner], task=task_id)
         try:
-            told = partial(self.tell, task.dataset, "task", [task.owner], task=task_id)
-            notes = TaskNotes(library.store, task_id, told, lambda: self._closing)
+            notify = partial(self.tell, task.dataset, "task", [task.owner], task=task_id)
+            notes = TaskNotes(library.store, task_id, notify, lambda: self._closing)
             result, problems = WORK[task.kind](library, notes, task, request)
             end_task(library.store, task_id, "done", problems=problems, result=result)
         except TaskPutOff:

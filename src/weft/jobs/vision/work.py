@@ -29,8 +29,8 @@ def _import(library: Library, notes: TaskNotes, task: VisionTask, request: Mappi
         report=notes.progress,
         user=_user(task, request),
     )
-    told = {"added": result.added, "there": result.there, "left_out": result.left_out}
-    return told, result.problems
+    counts = {"added": result.added, "there": result.there, "left_out": result.left_out}
+    return counts, result.problems
 
 
 def _fetch(library: Library, notes: TaskNotes, task: VisionTask, request: Mapping[str, Any]) -> Outcome:

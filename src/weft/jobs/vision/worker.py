@@ -159,8 +159,8 @@ def _film_actions(
 
     found = ActionPredictor("model").find(source, confidence=float(request["confidence"]))
     caption_actions(found, source, outputs / CAPTIONED, progress=progress)
-    told = [asdict(one) for one in found]
-    _write_frames(outputs, {"model": request["model"], "frames": [], "actions": told})
+    documents = [asdict(one) for one in found]
+    _write_frames(outputs, {"model": request["model"], "frames": [], "actions": documents})
 
 
 def _write_frames(outputs: Path, found: dict[str, Any]) -> None:

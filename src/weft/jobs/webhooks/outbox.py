@@ -53,15 +53,15 @@ def _deliver(connection: sa.Connection, word: str, number: int, event: StoredEve
 
 def _addresses(connection: sa.Connection, word: str, row: Any) -> list[tuple[int | None, str]]:
     """Return the addresses that get messages about an event: those of the job's specification, and webhooks."""
-    told: list[tuple[int | None, str]] = [
+    addresses: list[tuple[int | None, str]] = [
         (None, one.webhook) for one in spec_of(connection, row.id).notify if word in one.on
     ]
     hooks = sa.select(webhook, user.c.role).join(user, user.c.id == webhook.c.user_id)
     for hook in connection.execute(hooks.where(webhook.c.active.is_(True), user.c.disabled.is_(False))):
         theirs = hook.user_id == row.user_id or hook.role == "admin"
         if theirs and word in hook.events.split(",") and hook.project in (None, row.project):
-            told.append((hook.id, hook.url))
-    return told
+            addresses.append((hook.id, hook.url))
+    return addresses
 
 
 def add_delivery(

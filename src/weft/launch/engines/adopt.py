@@ -95,8 +95,8 @@ class Guardian:
     def _watch_memory(self) -> None:
         """End a worker that holds more memory than it may; the launcher knows the sentence."""
         for used_bytes in self._memory.look([self._worker], time.monotonic()).values():
-            told = describe_excess(f"rank {self._rank}", used_bytes, self._memory.limit_bytes)
-            os.write(2, f"weft: {told}\n".encode())
+            excess = describe_excess(f"rank {self._rank}", used_bytes, self._memory.limit_bytes)
+            os.write(2, f"weft: {excess}\n".encode())
             processes.signal_group(self._worker, signal.SIGKILL)
 
     def _next(self) -> int | None:

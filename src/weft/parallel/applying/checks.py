@@ -58,9 +58,9 @@ def _unshardable(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     for name, parameters in own_parameters(model, sharded_apart(model)).items():
         types = {str(one.dtype).removeprefix("torch.") for one in parameters if one.requires_grad}
         if len(types) > 1:
-            told = " and ".join(sorted(types))
+            text = " and ".join(sorted(types))
             return (
-                f"a layer must train parameters of one type to be sharded, got {told} in {name}; plan for ddp, "
+                f"a layer must train parameters of one type to be sharded, got {text} in {name}; plan for ddp, "
                 "or give them one type"
             )
     return ""

@@ -109,5 +109,5 @@ def _renewed(plan: ParallelPlan, config: LaunchConfig) -> tuple[ParallelPlan, st
         return plan, ""
     before = plan.cluster.card_bps
     cluster = replace(plan.cluster, card_bps=card_bps, measured={})
-    told = f"links carry {card_bps * 8 / 1e9:.3g} Gbit/s where the plan has {before * 8 / 1e9:.3g}: planned anew; "
-    return replan(plan, cluster), told
+    text = f"links carry {card_bps * 8 / 1e9:.3g} Gbit/s where the plan has {before * 8 / 1e9:.3g}: planned anew; "
+    return replan(plan, cluster), text

@@ -40,8 +40,8 @@ def _chart(points: Sequence[ScalingPoint], panel: Panel, colours: dict[str, str]
         places = [(point.hosts, found) for point in points if (found := point.of(kind)) is not None]
         yield svg.curve([(across(hosts), upward(each.computing_share)) for hosts, each in places], colour)
         for hosts, each in places:
-            told = f"{each.way} on {hosts} hosts: {format_seconds(each.step_s)}, {each.computing_share:.0%} computing"
-            yield svg.dot(across(hosts), upward(each.computing_share), colour, tooltip=told)
+            text = f"{each.way} on {hosts} hosts: {format_seconds(each.step_s)}, {each.computing_share:.0%} computing"
+            yield svg.dot(across(hosts), upward(each.computing_share), colour, tooltip=text)
     for hosts, before, kind in takeovers(points):
         x = across(hosts)
         yield svg.dashes(

@@ -95,9 +95,9 @@ def train_custom(
             with process.stdout as lines:
                 for line in lines:
                     if line.startswith(MARK):
-                        told = json.loads(line[len(MARK) :])
-                        last |= {name: one for name, one in told.items() if name.startswith("val_")}
-                        report(told)
+                        data = json.loads(line[len(MARK) :])
+                        last |= {name: one for name, one in data.items() if name.startswith("val_")}
+                        report(data)
                     else:
                         sys.stderr.write(line)
         except BaseException:

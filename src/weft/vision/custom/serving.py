@@ -121,8 +121,8 @@ class CustomServer:
         except (PictureError, UsageError, RefusalError) as error:
             self._failures += 1
             return JSONResponse({"error": str(error)}, 400)
-        told = answer if plain else shown(answer, self._about["task"], confidence=confidence, most=int(most))
-        return Response(json.dumps(told), media_type="application/json")
+        body = answer if plain else shown(answer, self._about["task"], confidence=confidence, most=int(most))
+        return Response(json.dumps(body), media_type="application/json")
 
     def _answer(self, data: bytes, params: dict[str, str]) -> Any:
         """Return what `onInference` says of a picture, which is checked before someone's code sees it."""

@@ -60,12 +60,12 @@ def _curve(scores: Array, positive: Array, name: str) -> dict[str, Any]:
 
 def _at(threshold: float, scores: Array, guess: Array, truth: Array) -> dict[str, float]:
     """Return what becomes of pictures if guesses under a confidence are withheld."""
-    told = scores.max(1) >= threshold
-    right = (guess == truth) & told
+    predicted = scores.max(1) >= threshold
+    right = (guess == truth) & predicted
     return {
         "threshold": float(threshold),
-        "answered": float(told.mean()),
-        "accuracy": float(right.sum() / told.sum()) if told.any() else 0.0,
+        "answered": float(predicted.mean()),
+        "accuracy": float(right.sum() / predicted.sum()) if predicted.any() else 0.0,
     }
 
 

@@ -66,13 +66,17 @@ def pairs_of(result: PictureResult) -> Array:
 
 
 def _at(threshold: float, results: Sequence[PictureResult], pairs: Sequence[Array]) -> dict[str, float]:
-    right = told = true = 0
+    right = predicted = true = 0
     for result, hit in zip(results, pairs, strict=True):
         sure = result.scores >= threshold
         good = sure & (hit >= 0)
         good[good] = result.truth_classes[hit[good]] == result.classes[good]
-        right, told, true = right + int(good.sum()), told + int(sure.sum()), true + len(result.truth_boxes)
-    precision, recall = right / told if told else 0.0, right / true if true else 0.0
+        right, predicted, true = (
+            right + int(good.sum()),
+            predicted + int(sure.sum()),
+            true + len(result.truth_boxes),
+        )
+    precision, recall = right / predicted if predicted else 0.0, right / true if true else 0.0
     f1 = 2 * precision * recall / (precision + recall) if right else 0.0
     return {"threshold": float(threshold), "precision": precision, "recall": recall, "f1": f1}
 
@@ -105,14 +109,14 @@ def _of_class(
 ) -> dict[str, Any]:
     counts = confusion_of(results, pairs, len(found.by_class), threshold)
     right = int(counts[number, number])
-    told, true = int(counts[:, number].sum()), int(counts[number].sum())
+    predicted, true = int(counts[:, number].sum()), int(counts[number].sum())
     one = found.by_class[number]
     return {
         "label": name,
         "objects": one.objects,
         "map50": _number(one.average[0]),
         "map50_95": _number(one.average.mean()),
-        "precision": right / told if told else 0.0,
+        "precision": right / predicted if predicted else 0.0,
         "recall": right / true if true else 0.0,
     }
 

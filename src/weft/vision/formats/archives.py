@@ -36,10 +36,10 @@ def unpack(archive: Path, folder: Path, limits: ZipLimits | None = None) -> list
         with zipfile.ZipFile(archive) as opened:
             entries = check_entries(opened.infolist(), archive.name, limits)
             free = shutil.disk_usage(folder).free
-            told = sum(entry.file_size for entry, _ in entries)
-            if told > free:
+            needed = sum(entry.file_size for entry, _ in entries)
+            if needed > free:
                 raise PictureError(
-                    f"{archive.name} must fit on the disk, got {format_size(told)} for {format_size(free)} free"
+                    f"{archive.name} must fit on the disk, got {format_size(needed)} for {format_size(free)} free"
                 )
             for entry, place in entries:
                 _write(opened, entry, folder / place, limits)

@@ -81,9 +81,9 @@ def read_coco(folder: Path, files: list[Path]) -> FoundSet:
             continue
         names = _names(document, path)
         labels = tuple(dict.fromkeys((*labels, *names.values())))  # two ids may have one name
-        told = document.get("weft")
-        if isinstance(told, Mapping) and isinstance(told.get("categories"), list):
-            categories = (*categories, *(str(c) for c in told["categories"] if str(c) not in categories))
+        extra = document.get("weft")
+        if isinstance(extra, Mapping) and isinstance(extra.get("categories"), list):
+            categories = (*categories, *(str(c) for c in extra["categories"] if str(c) not in categories))
         split = _split(path.relative_to(folder) if path.is_relative_to(folder) else Path(path.name))
         pictures.extend(_pictures(document, path, names, split, places, problems))
     pictures = list(_merged(pictures))

@@ -43,14 +43,14 @@ def read_ibm(folder: Path) -> FoundSet:
         for key in ("_id", "file_name"):
             if isinstance(one.get(key), str):
                 files[Path(one[key]).stem] = one
-    told = properties.get("weft")
-    told = told if isinstance(told, Mapping) else {}
+    extra = properties.get("weft")
+    extra = extra if isinstance(extra, Mapping) else {}
     found = [
         _picture(path, files.get(path.stem, {}), categories, problems) for path in pictures_below(folder)
     ]
     used = {shape.label for picture in found for shape in picture.shapes}
     names = {picture.category for picture in found if picture.category is not None}
-    listed = told.get("labels")
+    listed = extra.get("labels")
     known = tuple(str(label) for label in listed) if isinstance(listed, list) else ()
     return FoundSet(
         name=str(properties.get("name") or folder.name),
@@ -94,8 +94,8 @@ def _picture(
     if isinstance(metadata, Mapping):
         fields["metadata"] = {str(key): str(value) for key, value in metadata.items()}
     fields |= picture_fields(entry.get("weft"))
-    told = entry.get("weft")
-    split = SPLIT_WORDS.get(str(told.get("split"))) if isinstance(told, Mapping) else None
+    extra = entry.get("weft")
+    split = SPLIT_WORDS.get(str(extra.get("split"))) if isinstance(extra, Mapping) else None
     labels = path.with_suffix(".xml")
     if not labels.is_file():
         return FoundPicture(path=path, split=split, **fields)

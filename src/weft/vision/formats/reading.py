@@ -55,20 +55,21 @@ def read(path: str | Path, problems: list[str] | None = None) -> DatasetVersion:
 
     Pictures and labels that cannot be used are left out; a sentence for each goes into `problems`, or into the log.
     """
-    told: list[str] = [] if problems is None else problems
+    all_problems: list[str] = [] if problems is None else problems
     found = scan(path)
-    told.extend(found.problems)
+    all_problems.extend(found.problems)
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        pictures = tuple(_opened(pool, found, told))
+        pictures = tuple(_opened(pool, found, all_problems))
     if not pictures:
-        reason = f": {told[0]}" if told else ""
+        reason = f": {all_problems[0]}" if all_problems else ""
         raise PictureError(f"{path} must have pictures that can be read, got none{reason}")
     if problems is None:
-        for problem in told[:_MOST_WARNINGS]:
+        for problem in all_problems[:_MOST_WARNINGS]:
             _log.warning("%s", problem)
-        if len(told) > _MOST_WARNINGS:
+        if len(all_problems) > _MOST_WARNINGS:
             _log.warning(
-                "and %d more; formats.read(path, problems=[]) tells them all", len(told) - _MOST_WARNINGS
+                "and %d more; formats.read(path, problems=[]) tells them all",
+                len(all_problems) - _MOST_WARNINGS,
             )
     used = {shape.label for picture in pictures for shape in picture.shapes}
     version = DatasetVersion(
@@ -281,11 +282,11 @@ def _drawn_on(picture: FoundPicture, header: PictureHeader, problems: list[str])
     if turn is not None:
         return turn
     across, down = upright[0] / max(size[0], 1), upright[1] / max(size[1], 1)
-    told = f"{picture.name}: labels must be of a picture of {upright[0]} x {upright[1]}, got {size[0]} x {size[1]}"
+    text = f"{picture.name}: labels must be of a picture of {upright[0]} x {upright[1]}, got {size[0]} x {size[1]}"
     if size[0] * size[1] > MAX_PIXELS or abs(across - down) > SAME_RATIO * down:
-        problems.append(f"{told}; they were taken as they are, look at them")
+        problems.append(f"{text}; they were taken as they are, look at them")
         return None
-    problems.append(f"{told}; they were scaled to it")
+    problems.append(f"{text}; they were scaled to it")
     return Affine.scale(across, down)
 
 

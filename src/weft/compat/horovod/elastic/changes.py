@@ -30,8 +30,8 @@ def raise_if_changed(*, committed: bool) -> None:
     if not isinstance(places, ElasticPlaces) or not world.initialized:
         return
     news = places.news()
-    told = torch.tensor([news.view, int(news.somebody_joins), _count.commits + committed])
-    newest, joins, commits = allreduce_(told, name="elastic.news", op=Max).tolist()
+    state = torch.tensor([news.view, int(news.somebody_joins), _count.commits + committed])
+    newest, joins, commits = allreduce_(state, name="elastic.news", op=Max).tolist()
     _count.commits = commits
     if committed:
         places.committed(commits - 1)
@@ -78,8 +78,8 @@ def sync_needed(wanted: bool) -> bool:
     """Return whether any rank needs the state of rank 0: a newcomer does, whatever the others know."""
     if not isinstance(world.places, ElasticPlaces):
         return wanted
-    told = torch.tensor([int(wanted), _count.commits])
-    needed, _count.commits = allreduce_(told, name="elastic.sync", op=Max).tolist()
+    state = torch.tensor([int(wanted), _count.commits])
+    needed, _count.commits = allreduce_(state, name="elastic.sync", op=Max).tolist()
     return bool(needed)
 
 

@@ -148,8 +148,8 @@ def _run_elastic(given: Any, folder: Path, variables: Mapping[str, str]) -> None
     )
     sys.stderr.write(done.stdout)
     if done.returncode:
-        told = done.stdout.strip()[-TOLD_CHARS:]
-        raise HorovodRunError(told or f"exit code {done.returncode}")
+        output = done.stdout.strip()[-TOLD_CHARS:]
+        raise HorovodRunError(output or f"exit code {done.returncode}")
 
 
 def _pickled(value: Any) -> bytes:

@@ -43,15 +43,15 @@ class RankNames:
 
     def ask(self, requests: Sequence[OpRequest]) -> ReadyOps:
         """Return the message that tells the coordinator of new requests, by their numbers where they have one."""
-        told = self._told.get(requests[0].name) if requests else None
-        if told is not None and told.requests == requests:  # the same ones, in the same order, as before
-            self._sent_batches[told.batch] = told
-            return ReadyOps(batch=told.batch)
+        before = self._told.get(requests[0].name) if requests else None
+        if before is not None and before.requests == requests:  # the same ones, in the same order, as before
+            self._sent_batches[before.batch] = before
+            return ReadyOps(batch=before.batch)
         numbers = self._numbers_of(requests)
         batch = self.batches.find(numbers)
         if batch is not None:
-            told = ToldBatch(batch, numbers, requests)
-            self._sent_batches[batch] = self._told[requests[0].name] = told
+            before = ToldBatch(batch, numbers, requests)
+            self._sent_batches[batch] = self._told[requests[0].name] = before
             return ReadyOps(batch=batch)
         asked = dict(zip(numbers, requests, strict=True))
         asked.pop(-1, None)
@@ -76,8 +76,8 @@ class RankNames:
     def again(self, numbers: Iterable[int]) -> ReadyOps:
         """Return the message with requests in full, whose numbers the coordinator has forgotten."""
         for batch in list(self._sent_batches):  # where one of its numbers was forgotten, it was spelled out
-            told = self._sent_batches.pop(batch)
-            self._sent.update(zip(told.numbers, told.requests, strict=True))
+            sent = self._sent_batches.pop(batch)
+            self._sent.update(zip(sent.numbers, sent.requests, strict=True))
         return ReadyOps((), tuple(self._sent.pop(number) for number in numbers if number in self._sent))
 
     def agreed(self, numbers: Sequence[int]) -> list[OpKey]:

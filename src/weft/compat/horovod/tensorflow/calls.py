@@ -104,7 +104,7 @@ def name_for(word: str, tensor: Any, name: str | None) -> str | None:
     if name is not None:
         return name
     try:
-        told = str(tensor.name)
+        text = str(tensor.name)
     except AttributeError:  # outside of a graph
         return None
-    return f"Horovod{word}_" + re.sub(r"[^a-zA-Z0-9_]", "_", told)
+    return f"Horovod{word}_" + re.sub(r"[^a-zA-Z0-9_]", "_", text)

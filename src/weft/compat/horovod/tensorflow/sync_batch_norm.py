@@ -23,10 +23,10 @@ class SyncBatchNormalization(_BatchNormalization):  # type: ignore[misc]
         values = tf.cast(inputs, tf.float32)
         count = tf.cast(tf.size(values), tf.float32) / tf.cast(tf.shape(values)[self.axis], tf.float32)
         # One message: sums, sums of squares, and the number of elements of each channel.
-        told = tf.concat(
+        own = tf.concat(
             [tf.reduce_sum(values, axes), tf.reduce_sum(values * values, axes), tf.reshape(count, [1])], 0
         )
-        sums = ops.allreduce(told, op=Sum, name=f"sync_batch_norm.{self.name}")
+        sums = ops.allreduce(own, op=Sum, name=f"sync_batch_norm.{self.name}")
         channels = (int(sums.shape[0]) - 1) // 2
         mean = sums[:channels] / sums[-1]
         variance = tf.maximum(sums[channels : 2 * channels] / sums[-1] - mean * mean, 0.0)

@@ -157,8 +157,8 @@ def _first_bytes(place: Path) -> bytes:
 
 
 def _as_download(name: str) -> dict[str, str]:
-    told = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
-    return {**SAFE_HEADERS, "content-disposition": told}
+    text = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    return {**SAFE_HEADERS, "content-disposition": text}
 
 
 # -- code ------------------------------------------------------------------------------------------------

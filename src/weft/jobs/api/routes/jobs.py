@@ -171,9 +171,9 @@ def _change(
         rows = [{"job_id": job_id, "name": name, "value": value} for name, value in tags.items()]
         if rows:
             connection.execute(sa.insert(tag), rows)
-    told = changes if tags is None else {**changes, "tags": dict(tags)}
+    fields = changes if tags is None else {**changes, "tags": dict(tags)}
     for topic in ("jobs", f"job:{job_id}"):
-        add_event(connection, topic, "changed", **told, job=job_id)
+        add_event(connection, topic, "changed", **fields, job=job_id)
 
 
 async def remove(call: ApiCall) -> None:

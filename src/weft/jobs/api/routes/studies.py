@@ -140,10 +140,10 @@ async def show(call: ApiCall) -> StudyDetail:
     seen = await _seen(call, found.id)
 
     shares = await asyncio.to_thread(seen.importances)
-    told = tuple(insights(seen.state, shares))
+    findings = tuple(insights(seen.state, shares))
     front = tuple(trial.number for trial in seen.state.front()) if len(seen.state.goals) > 1 else ()
     config = msgspec.to_builtins(seen.state.config)
-    return StudyDetail(found.view, config, front, told, shares, seen.events, _is_mine(call, found))
+    return StudyDetail(found.view, config, front, findings, shares, seen.events, _is_mine(call, found))
 
 
 async def list_interactions(call: ApiCall) -> InteractionsAnswer:
@@ -278,11 +278,11 @@ async def keep_model(call: ApiCall) -> ModelView:
     seen = await _seen(call, found.id)
     best = seen.state.best() if body.trial is None else seen.state.trials.get(body.trial)
     jobs = await call.database.read(lambda c: store.trial_jobs(c, found.id))
-    told = None if best is None else jobs.get(best.number)
-    if told is None or told.job_id is None:
+    trial_job = None if best is None else jobs.get(best.number)
+    if trial_job is None or trial_job.job_id is None:
         wanted = "a best trial" if body.trial is None else f"trial {body.trial} with a job of its own"
         raise ApiRefusal(409, f"study {found.id} must have {wanted}, got none", code="wrong-state")
-    asked = NewModel(job=told.job_id, model=body.model, path=body.path, alias=body.alias)
+    asked = NewModel(job=trial_job.job_id, model=body.model, path=body.path, alias=body.alias)
     return await add_model_of_job(call, asked)
 
 

@@ -172,8 +172,8 @@ def study_of_job(
 
 def parallel_jobs(wanted: AlgorithmDefinition) -> int:
     """Return how many trials may run at a time, in whichever spelling it was sent."""
-    told = (wanted.parallel_jobs, wanted.parallel_short, wanted.parallel_right)
-    return max(1, int(next((_number(one, "maxParalleJobNum") for one in told if one is not None), 1)))
+    spellings = (wanted.parallel_jobs, wanted.parallel_short, wanted.parallel_right)
+    return max(1, int(next((_number(one, "maxParalleJobNum") for one in spellings if one is not None), 1)))
 
 
 def _search(given: HypersearchRequest, plugins: Collection[str]) -> dict[str, Any]:
@@ -209,8 +209,8 @@ def _plugin(
         listed = {key: [_typed(v, kind, one.name) for v in found[key]] for key in _LISTS if key in found}
         shape = "Range" if one.type.lower() == "range" else "Discrete"
         described.append({**found, **numbers, **listed, "type": shape, "dataType": kind.upper()})
-    told = {name: str(value) for name, value in options.items()}
-    return {"search": {"name": INSTALLED, "algorithm": algorithm, "parameters": described, "options": told}}
+    texts = {name: str(value) for name, value in options.items()}
+    return {"search": {"name": INSTALLED, "algorithm": algorithm, "parameters": described, "options": texts}}
 
 
 def _algorithm(algorithm: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,8 +128,8 @@ class SearchDoor:
 
     async def _json(self, found: store.StoredStudy) -> dict[str, Any]:
         state = await self._state(found)
-        told = await self._database.read(lambda c: store.trial_jobs(c, found.id))
-        jobs = {number: one.job_id for number, one in told.items()}
+        trial_jobs = await self._database.read(lambda c: store.trial_jobs(c, found.id))
+        jobs = {number: one.job_id for number, one in trial_jobs.items()}
         numbers = [job for job in jobs.values() if job is not None]
         metrics = await self._database.read(lambda c: {job: summaries(c, job) for job in numbers})
         return search_json(

@@ -80,14 +80,14 @@ def run(words: Sequence[str], environ: Mapping[str, str], here: Path) -> int:
     variables |= old_result_folder(results, variables)
     process = subprocess.Popen([sys.executable, str(script), *command[1:]], env=variables)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # whoever ends us means the script
-    told = 0
+    reported = 0
     while True:
         try:
             process.wait(POLL_S)
         except subprocess.TimeoutExpired:
-            told += report(new_points(results / METRICS, told), environ)
+            reported += report(new_points(results / METRICS, reported), environ)
             continue
-        report(new_points(results / METRICS, told), environ)
+        report(new_points(results / METRICS, reported), environ)
         return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 

@@ -371,14 +371,14 @@ def _pause(turn: int) -> float:
 
 def _retry_after(headers: Mapping[str, str], turn: int) -> float:
     """Return the seconds that a busy server asks for, or a pause of our own."""
-    told = headers.get("Retry-After", "")
-    return min(30.0, float(told)) if told.isdecimal() else _pause(turn)
+    header = headers.get("Retry-After", "")
+    return min(30.0, float(header)) if header.isdecimal() else _pause(turn)
 
 
 def _refusal(doing: str, status: int, text: str) -> ClusterError:
     try:
-        told = json.loads(text)
-        message, reason = str(told.get("message", text)), str(told.get("reason", ""))
+        data = json.loads(text)
+        message, reason = str(data.get("message", text)), str(data.get("reason", ""))
     except (ValueError, AttributeError):
         message, reason = text, ""
     message = " ".join(message.split())[:500]

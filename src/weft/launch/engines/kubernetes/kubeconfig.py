@@ -102,7 +102,7 @@ def find_access(settings: KubernetesConfig) -> ClusterAccess:
 
     files = _files(settings)
     there = [file for file in files if file.is_file()]
-    told = os.pathsep.join(map(str, there or files))
+    text = os.pathsep.join(map(str, there or files))
     try:
         named = settings.kubeconfig is not None or settings.context is not None
         if not there and not named and Path(_SERVICE_ACCOUNT).exists():
@@ -116,10 +116,10 @@ def find_access(settings: KubernetesConfig) -> ClusterAccess:
             name: {entry["name"]: entry[part] for entry in merged[name]} for name, part in _SECTIONS.items()
         }
     except KeyError as error:
-        raise UsageError(f"{told} must have what its context names, got no {error}; mend it") from None
+        raise UsageError(f"{text} must have what its context names, got no {error}; mend it") from None
     except (ConfigError, OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"--engine kubernetes must have a kubeconfig with a context, got {told}: {error}; set KUBECONFIG, or "
+            f"--engine kubernetes must have a kubeconfig with a context, got {text}: {error}; set KUBECONFIG, or "
             "kubeconfig: in the settings; --context names the context"
         ) from None
     cluster = parts["clusters"][config.context.cluster]
@@ -206,8 +206,8 @@ def _command(login: Data, cluster: Data) -> Data:
         "certificate-authority-data",
         "proxy-url",
     )
-    told = {name: cluster[name] for name in names if name in cluster}
+    info = {name: cluster[name] for name in names if name in cluster}
     for extension in cluster.get("extensions") or ():
         if extension["name"] == "client.authentication.k8s.io/exec":
-            told["config"] = extension["extension"]
-    return {**login, "cluster": told}
+            info["config"] = extension["extension"]
+    return {**login, "cluster": info}

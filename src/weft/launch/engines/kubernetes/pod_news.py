@@ -91,8 +91,8 @@ def terminated(pod: Data) -> Data | None:
     if status.get("phase") != "Failed":
         return ended
     if "reason" in status:  # evicted, or its node is lost, which the container does not know
-        told = {"reason": status["reason"], "message": status.get("message", "")}
-        return {"exitCode": 1, **(ended or {}), **told}
+        cause = {"reason": status["reason"], "message": status.get("message", "")}
+        return {"exitCode": 1, **(ended or {}), **cause}
     if ended is not None:
         return ended
     before = [one for one in status.get("initContainerStatuses", ()) if _exit_code(one)]
@@ -235,5 +235,5 @@ def warnings_in(events: Iterable[Data]) -> list[str]:
 def _time_of(event: Data) -> str:
     """Return when an event was seen last; clusters tell it in one of several fields."""
     series = event.get("series") or {}
-    told = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return str(told or event.get("metadata", {}).get("creationTimestamp") or "")
+    time = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(time or event.get("metadata", {}).get("creationTimestamp") or "")

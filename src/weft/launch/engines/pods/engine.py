@@ -141,12 +141,12 @@ def in_pods(
 
 def with_torchruns_count(config: LaunchConfig, environ: Mapping[str, str]) -> LaunchConfig:
     """Return a request with as many workers in each pod as a TrainJob or a PyTorchJob tells, unless it has its own."""
-    told = environ.get("PET_NPROC_PER_NODE", "")
-    if not told or config.workers is not None or config.per_host is not None:
+    setting = environ.get("PET_NPROC_PER_NODE", "")
+    if not setting or config.workers is not None or config.per_host is not None:
         return config
-    if told.isdecimal() and int(told) > 0:
-        return replace(config, per_host=int(told))
+    if setting.isdecimal() and int(setting) > 0:
+        return replace(config, per_host=int(setting))
     for word in _WORDS:
-        if told == word:
+        if setting == word:
             return replace(config, per_host=word)
-    raise UsageError(f"PET_NPROC_PER_NODE must be a number, gpu, cpu or auto, got {told!r}; mend the pod")
+    raise UsageError(f"PET_NPROC_PER_NODE must be a number, gpu, cpu or auto, got {setting!r}; mend the pod")

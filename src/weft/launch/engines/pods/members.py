@@ -221,8 +221,8 @@ class PodMembers:
         with self._changed:
             if self._anew or self._kept is not None:
                 member.busy = False  # its workers are those of this run
-            elif (told := hello.get("kept")) is not None:
-                found = KeptRun(**told)
+            elif (kept := hello.get("kept")) is not None:
+                found = KeptRun(**kept)
                 if self._found is None or found.serial > self._found.serial:
                     self._found = found
             self._members[member.index] = member

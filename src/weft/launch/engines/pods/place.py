@@ -57,8 +57,8 @@ def _pod_index(environ: Mapping[str, str]) -> str:
 
     An elastic PyTorchJob tells its pods of none: they are called JOB-worker-0 and so on.
     """
-    if told := environ.get("PET_NODE_RANK") or environ.get("JOB_COMPLETION_INDEX"):
-        return told
+    if index := environ.get("PET_NODE_RANK") or environ.get("JOB_COMPLETION_INDEX"):
+        return index
     prefix, _, number = environ.get("HOSTNAME", "").rpartition("-")
     return number if prefix and _leader_address(environ).split(".")[0] == f"{prefix}-0" else ""
 

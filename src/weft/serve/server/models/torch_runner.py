@@ -60,9 +60,9 @@ class TorchRunner:
 
     def _outputs(self, module: torch.nn.Module) -> tuple[TensorSpec, ...]:
         """As told, or as one run on zeros shows them: their first size is the batch."""
-        told = getattr(module, "weft_outputs", None)
-        if told is not None:
-            return _specs(told)
+        declared = getattr(module, "weft_outputs", None)
+        if declared is not None:
+            return _specs(declared)
         feeds: dict[str, Array] = {
             spec.name: np.zeros([1 if size == -1 else size for size in spec.shape], NUMPY[spec.datatype])
             for spec in self.inputs
@@ -124,9 +124,9 @@ def _make(text: str) -> torch.nn.Module:
 
 
 def _inputs(module: torch.nn.Module) -> tuple[TensorSpec, ...]:
-    told = getattr(module, "weft_inputs", None)
-    if told is not None:
-        return _specs(told)
+    declared = getattr(module, "weft_inputs", None)
+    if declared is not None:
+        return _specs(declared)
     names = [
         name
         for name, parameter in inspect.signature(module.forward).parameters.items()

@@ -127,8 +127,8 @@ def decode(encoded: Encoded, shrink: int = 1) -> Array:
 
 def _has_size(pixels: Array, encoded: Encoded, shrink: int) -> bool:
     """Return whether pixels are as many as the header said, however the camera was held."""
-    told = {-(-encoded.width // shrink), -(-encoded.height // shrink)}
-    return set(pixels.shape[:2]) == told
+    expected = {-(-encoded.width // shrink), -(-encoded.height // shrink)}
+    return set(pixels.shape[:2]) == expected
 
 
 def prepare(pixels: Array, picture: Picture, datatype: str = "FP32") -> tuple[Array, Geometry]:

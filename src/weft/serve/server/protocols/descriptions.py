@@ -141,10 +141,10 @@ def model_config(model: Model) -> dict[str, Any]:
 
 def _config_tensor(spec: TensorSpec, skip: int) -> dict[str, Any]:
     data_type = "TYPE_STRING" if spec.datatype == "BYTES" else f"TYPE_{spec.datatype}"
-    told: dict[str, Any] = {"name": spec.name, "data_type": data_type, "dims": list(spec.shape[skip:])}
-    if not told["dims"]:  # Triton has no tensors without sizes: it calls them tensors of one value
-        told |= {"dims": [1], "reshape": {"shape": []}}
-    return told
+    fields: dict[str, Any] = {"name": spec.name, "data_type": data_type, "dims": list(spec.shape[skip:])}
+    if not fields["dims"]:  # Triton has no tensors without sizes: it calls them tensors of one value
+        fields |= {"dims": [1], "reshape": {"shape": []}}
+    return fields
 
 
 def model_statistics(model: Model) -> ModelStatistics:

@@ -31,10 +31,10 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         return health_pb2.HealthCheckResponse(status=status)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802  # the protocol's name
-        told = None
+        sent = None
         while not self._state.callers.farewell.is_set():
-            if (status := self._status(request.service)) != told:
-                told = status
+            if (status := self._status(request.service)) != sent:
+                sent = status
                 yield health_pb2.HealthCheckResponse(status=status)
             await asyncio.sleep(_WATCH_S)
 

@@ -166,16 +166,16 @@ class InferenceService(GRPCInferenceServiceServicer):
         self, request: messages.ModelMetadataRequest, context: Any
     ) -> messages.ModelMetadataResponse:
         model = self._repository.model(request.name, request.version or None)
-        told: dict[str, Any] = {**model_metadata(self._repository, model)}
-        told.pop("parameters")
-        return messages.ModelMetadataResponse(**told)
+        metadata: dict[str, Any] = {**model_metadata(self._repository, model)}
+        metadata.pop("parameters")
+        return messages.ModelMetadataResponse(**metadata)
 
     @_guarded
     async def ModelConfig(
         self, request: messages.ModelConfigRequest, context: Any
     ) -> messages.ModelConfigResponse:
-        told = model_config(self._repository.model(request.name, request.version or None))
-        return messages.ModelConfigResponse(config=told)
+        config = model_config(self._repository.model(request.name, request.version or None))
+        return messages.ModelConfigResponse(config=config)
 
     @_guarded
     async def ModelStatistics(

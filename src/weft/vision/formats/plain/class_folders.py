@@ -63,11 +63,11 @@ def _placed(
     pictures, problems = with_masks(plain, folder)
     inside = {one.path: one.path.relative_to(folder).parts[:-1] for one in pictures}
     places = places_of(inside.values())
-    told = [replace(one, split=places[inside[one.path]].split) for one in pictures]
+    placed = [replace(one, split=places[inside[one.path]].split) for one in pictures]
     if not _is_container(places.values(), sidecar):
-        told = [_of_category(one, places[inside[one.path]].category) for one in told]
+        placed = [_of_category(one, places[inside[one.path]].category) for one in placed]
         problems = [*problems, *_ambiguous(list(places.values()))]
-    return told, problems
+    return placed, problems
 
 
 def _is_container(places: Iterable[PicturePlace], sidecar: Sidecar) -> bool:

@@ -45,10 +45,10 @@ def read_described(folder: Path, paths: Iterable[Path]) -> FoundSet | None:
     names = PictureNames(pictures)
     problems: list[str] = []
     for path, _, labels in known:
-        told = list(_taken(path, labels, names, pictures))
-        problems += told[:_MOST_TOLD]
-        if len(told) > _MOST_TOLD:
-            problems.append(f"{path.name}: and {len(told) - _MOST_TOLD} more of this kind")
+        taken = list(_taken(path, labels, names, pictures))
+        problems += taken[:_MOST_TOLD]
+        if len(taken) > _MOST_TOLD:
+            problems.append(f"{path.name}: and {len(taken) - _MOST_TOLD} more of this kind")
     found = [
         replace(one, split=one.split or split_of(path.relative_to(folder).parent))
         for path, one in pictures.items()

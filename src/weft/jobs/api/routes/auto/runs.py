@@ -131,15 +131,15 @@ async def _show(call: ApiCall) -> AutoRunDetail:
     job = await _run(call)
     files = files_of(call, job)
     progress = await asyncio.to_thread(files.progress)
-    told = {**progress, **await asyncio.to_thread(files.result)}
-    explained = await asyncio.to_thread(files.explanation) if "held_score" in told else {}
+    result = {**progress, **await asyncio.to_thread(files.result)}
+    explained = await asyncio.to_thread(files.explanation) if "held_score" in result else {}
     model = (await _models(call, [job.id])).get(job.id)
     name, _, version = (model or "").partition("@")
     served = await call.database.read(lambda c: deployments_of(c, name, int(version))) if model else []
     try:
         return AutoRunDetail(
-            **_fields(job, (await show_jobs(call, [job]))[0], model, told),
-            **_shown(told),
+            **_fields(job, (await show_jobs(call, [job]))[0], model, result),
+            **_shown(result),
             explanation=msgspec.convert(explained, AutoExplanation) if explained else None,
             files=await asyncio.to_thread(_files, call, job),
             deployments=tuple(served),

@@ -134,8 +134,8 @@ async def _export(call: ApiCall) -> Response:
             file.close()
 
     name = quote(f"{found.name}-{query.format}.zip", safe="")
-    told = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "content-length": str(size)}
-    return StreamingResponse(sent(), headers={**SAFE_HEADERS, **told}, media_type="application/zip")
+    disposition = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "content-length": str(size)}
+    return StreamingResponse(sent(), headers={**SAFE_HEADERS, **disposition}, media_type="application/zip")
 
 
 HANDLERS: Mapping[str, Handler] = {
