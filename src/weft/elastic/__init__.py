@@ -11,7 +11,7 @@ __all__ = ["Loader", "Run", "join"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded on first use, with torch; the launcher and the agents do without."""
+    """Load a name on first use, and torch with it, which the launcher and the agents do not need."""
     if name in __all__:
         from weft.elastic.worker import run
 

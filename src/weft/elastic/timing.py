@@ -48,29 +48,29 @@ class Timing:
 
     @property
     def broken_s(self) -> float:
-        """Until a group that broke with no member lost is formed again; a silent host is known by then."""
+        """Return when a group that broke without a loss is formed again; a silent host is known by then."""
         return self.silence_s + 2 * self.beat_s
 
     @property
     def gather_s(self) -> float:
-        """For which a change of the view waits for other workers that join at the same time."""
+        """Return the seconds for which a change of view waits for workers that join at the same time."""
         return self.detect_within / 10
 
     @property
     def all_idle_s(self) -> float:
-        """Without progress for this long, a worker that does nothing is stuck even if others make none either."""
+        """Return after how long without progress an idle worker is stuck, even if others make none either."""
         return 15 * self.detect_within
 
     @property
     def busy_s(self) -> float:
-        """Without progress for this long, a worker that computes is stuck if all others wait for it."""
+        """Return after how long without progress a computing worker is stuck if all others wait for it."""
         return 60 * self.detect_within
 
     @property
     def all_busy_s(self) -> float:
-        """Without progress for this long, a worker that computes is stuck even if others make none either."""
+        """Return after how long without progress a computing worker is stuck, even if others make none either."""
         return 150 * self.detect_within
 
     def stuck_s(self, step_s: float) -> float:
-        """Without progress for this long, an idle worker whose steps usually take `step_s` may be stuck."""
+        """Return after how long without progress an idle worker, whose steps take `step_s`, may be stuck."""
         return max(self.detect_within, self.steps_to_be_stuck * step_s)

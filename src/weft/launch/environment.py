@@ -113,7 +113,7 @@ def worker_variables(
 
 
 def thread_variables(placement: Placement | None) -> dict[str, str | int]:
-    """Thread counts that fit the worker's cores."""
+    """Return the variables of thread counts that fit the worker's cores."""
     if placement is None:
         return {}
     threads: dict[str, str | int] = {

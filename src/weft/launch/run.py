@@ -85,7 +85,7 @@ def _check(config: LaunchConfig, hosts: Hosts) -> None:
 
 
 def _run_id(folder: RunDir) -> str:
-    """The folder's name says which run it is to a person; the rest makes it unlike any other run's."""
+    """Return an identity of the run: the folder's name for people, and a part that no other run has."""
     return f"{folder.path.name}-{secrets.token_hex(4)}"
 
 

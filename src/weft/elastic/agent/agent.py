@@ -327,23 +327,23 @@ class ElasticAgent:
     # -- the other agents -------------------------------------------------------------------------
 
     def met(self, peer: str) -> None:
-        """A connection to this peer begins."""
+        """Note that a connection to this peer begins."""
         self._agree(self.council.met(peer))
         self._beat()
 
     def on_disconnect(self, peer: str) -> None:
-        """The connection to this peer broke."""
+        """Note that the connection to this peer broke."""
         self._agree(self.council.lost(peer))
 
     def on_death(self, peer: str) -> None:
-        """The process of this peer has ended."""
+        """Note that the process of this peer has ended."""
         self.known.forget(peer)
         self._report_loss(peer, "its agent has ended")
         self._agree(self.council.gone(peer))
         self._changed.set()
 
     def on_message(self, peer: str, message: Message) -> None:
-        """A message of this peer came."""
+        """Take in a message of this peer."""
         match message:
             case CouncilMessage():
                 self._agree(self.council.receive(peer, message))

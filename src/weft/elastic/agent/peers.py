@@ -40,19 +40,19 @@ class PeerListener(Protocol):
     """The owner of the links, which is told what happens on them: an agent, or a test."""
 
     def met(self, peer: str) -> None:
-        """A connection to this peer begins."""
+        """Called when a connection to this peer begins."""
         ...
 
     def on_message(self, peer: str, message: Message) -> None:
-        """A message of this peer came."""
+        """Called with each message of this peer."""
         ...
 
     def on_disconnect(self, peer: str) -> None:
-        """The connection to this peer broke."""
+        """Called when the connection to this peer broke."""
         ...
 
     def on_death(self, peer: str) -> None:
-        """The process of this peer has ended, which is proven."""
+        """Called when the process of this peer has ended, which is proven."""
         ...
 
 

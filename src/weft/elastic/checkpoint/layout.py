@@ -94,7 +94,7 @@ def _checksum(path: Path) -> str:
 
 
 def _put_in_place(draft: Path, place: Path) -> None:
-    """Rename; a part of that name is one of an attempt that came to nothing, or it would have been resumed from."""
+    """Rename a part; one that has its name is of an attempt that failed, or the run would have resumed from it."""
     if place.exists():
         old = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):
@@ -163,7 +163,7 @@ def _manifest(part: Path) -> dict[str, Any]:
 
 
 def verify(saved: SavedCheckpoint) -> None:
-    """TornError if its bytes are not those that were written."""
+    """Raise TornError if the bytes of a part are not those that were written."""
     if not saved.about:
         raise TornError(f"every part of {saved.folder} must have its {MANIFEST}, got one that is torn")
     for part in saved.parts:

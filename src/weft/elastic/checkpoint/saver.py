@@ -212,7 +212,7 @@ class Saver:
     def committed(
         self, view: View, rank: int, position: tuple[int, int, int], image: Callable[[], state.StateImage]
     ) -> None:
-        """A step is permanent: if all agreed to save it, copy our share, and have it written."""
+        """Note that a step is permanent; if all agreed to save it, copy our share, and have it written."""
         if self.directory is None:
             return
         self.cadence.note_commit(time.monotonic())
@@ -227,7 +227,7 @@ class Saver:
         position: tuple[int, int, int],
         image: Callable[[], state.StateImage],
     ) -> None:
-        """All members are at the end: the last commit is saved too, and what is under way is finished."""
+        """Save the last commit, as all members are at the end, and finish what is under way."""
         if self._thread is not None:
             self._thread.join()
         if self.directory is not None and position[0] > self.cadence.last:

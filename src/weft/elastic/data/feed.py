@@ -197,7 +197,7 @@ class MapFeed:
         self._plan = chain([wanted], (planned for planned in self.planned() if planned != wanted))
 
     def changed(self) -> None:
-        """Shares were dealt anew: what is read ahead from now on is what we shall need."""
+        """Read ahead by the new shares from now on."""
         if self._coming is not None:
             self._plan = self.planned()
 

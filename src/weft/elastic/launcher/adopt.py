@@ -102,7 +102,7 @@ class AdoptingLauncher(ElasticLauncher):
             return self._stay()
 
     def _remember(self) -> None:
-        """Know of the hosts what the launcher before this one knew."""
+        """Take over what the launcher before this one knew of the hosts."""
         for name, known in self._known.items():
             self._hosts[name] = HostRecord(
                 name, ranks=list(known.ranks), lives=known.lives, witness=known.witness, at=known.at

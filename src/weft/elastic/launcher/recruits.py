@@ -203,7 +203,7 @@ class Recruits:
         self._begin_agent(host)
 
     def plan_workers(self, host: HostRecord) -> None:
-        """Plan the workers of a host as they are wanted now."""
+        """Plan the workers that a host is to have now."""
         assert host.site is not None
         host.entry = next((entry for entry in self.config.hosts if entry.name == host.name), None)
         plan = make_plan(

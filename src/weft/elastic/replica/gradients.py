@@ -80,7 +80,7 @@ class Gradients:
     # -- one micro-batch --------------------------------------------------------------------------
 
     def begin(self, micro: int, weight: float, *, last: bool, then: Callable[[], None]) -> None:
-        """A micro-batch begins; its gradients count with this weight; `then` is called as each backward pass ends.
+        """Begin a micro-batch, whose gradients have this weight; `then` is called as each backward pass ends.
 
         With the last one of a step, each bucket is reduced as soon as it is whole.
         """
@@ -127,7 +127,7 @@ class Gradients:
             touched.add(self._row)
 
     def _ended(self) -> None:
-        """A pass has ended: let the loop reduce it, if this is the last turn of a step, and show the sum."""
+        """Let the loop reduce a pass that has ended, in the last iteration of a step, and show the sum."""
         if self._on_pass is not None and self._arrivals:
             self._on_pass()
             self.passes += 1
@@ -156,7 +156,7 @@ class Gradients:
     # -- one step ---------------------------------------------------------------------------------
 
     def _launch_those_in_turn(self) -> None:
-        """All members must launch in the same order, whatever becomes whole first."""
+        """Launch whole buckets in their order, which must be the same on all members."""
         while self._launched < len(self.buckets) and self.buckets[self._launched].whole:
             self._launch(self.buckets[self._launched])
             self._launched += 1
@@ -234,7 +234,7 @@ class Gradients:
                 slot.parameter.grad = slot.before = None
 
     def clear(self) -> None:
-        """The step is over: the sums begin anew. Passes of a turn that goes on count for nothing."""
+        """Begin the sums of the next step; passes of an iteration that goes on do not count."""
         self._hide()
         self._weight, self._last, self._most_passes = 0.0, False, 0
         for bucket in self.buckets:

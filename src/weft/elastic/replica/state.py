@@ -115,12 +115,12 @@ def load(image: StateImage, objects: Mapping[str, Any]) -> Any:
 
 
 def empty_like(table: Sequence[tuple[Sequence[int], str]]) -> tuple[Tensor, ...]:
-    """Room for the tensors of an image."""
+    """Return memory for the tensors of an image."""
     return tuple(torch.empty(tuple(shape), dtype=getattr(torch, name)) for shape, name in table)
 
 
 def schema(objects: Mapping[str, Any]) -> int:
-    """A number that is the same for members that run the same model: names and shapes of what is registered."""
+    """Return a checksum over names and shapes of what is registered, the same for the same model."""
     words = []
     for name in sorted(objects):
         words.append(f"{name}:{type(objects[name]).__name__}")

@@ -30,11 +30,11 @@ class WorkerProgress:
     lenient: bool  # the first micro-batch: kernels are compiled; or the first of an epoch is loaded: files are opened
 
     def stuck_for(self, now: float) -> float:
-        """For how long it has made no progress in its loop; 0 where none is to be expected."""
+        """Return for how long the worker has made no progress in its loop; 0 where none is expected."""
         return now - self.since if self.phase in (LOADING, COMPUTING, HEALING) else 0.0
 
     def waits_for(self, now: float) -> float:
-        """For how long it has waited for the others; -1 if it does something else."""
+        """Return for how long the worker has waited for the others; -1 if it does something else."""
         return now - self.since if self.phase == WAITING else -1.0
 
 
@@ -60,11 +60,11 @@ class Beat:
         values[_PHASE] = phase
 
     def computed(self) -> None:
-        """One more micro-batch is done."""
+        """Count a micro-batch that is done."""
         self._values[_MICROS] += 1
 
     def begin(self) -> None:
-        """A micro-batch begins."""
+        """Note that a micro-batch begins."""
         self.say(COMPUTING, lenient=self._values[_MICROS] == 0)
 
     def committed(self) -> None:

@@ -66,7 +66,7 @@ def _card(numbers: Sequence[int], flags: Sequence[int]) -> MemberCard:
 
 
 def _compare(view: View, cards: Sequence[Sequence[int]], ours: MemberCard) -> None:
-    """A newcomer must run the same thing as the members that are there; it is the one to go if not."""
+    """Refuse a newcomer that does not run the same as the members that are there."""
     others = [rank for rank, numbers in enumerate(cards) if numbers[3]] or [0]
     name = view.members[others[0]].worker
     data, schema = cards[others[0]][4:6]

@@ -155,7 +155,7 @@ class AgentLink:
                 self._urgent = view.number
 
     def _end(self) -> None:
-        """The agent is gone. It would not let us live, so nobody waits for us any more."""
+        """Note that the agent is gone, and wake the threads that wait for it."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -176,7 +176,7 @@ class FixedLink(AgentLink):
             )
 
     def refuse(self, error: UsageError, *, for_all: bool) -> NoReturn:
-        """The script is told."""
+        """Raise the error in the script."""
         raise error
 
     def await_view(self, newer_than: int, timeout_s: float | None = None) -> View:

@@ -8,6 +8,6 @@ LOOPBACK = "127.0.0.1"
 
 
 def is_this_machine(name: str) -> bool:
-    """By the names a machine has for itself; no look-up, which could hang or answer for another card."""
+    """Return whether a host is this machine, by its own names; a look-up could hang or answer for another card."""
     here = socket.gethostname()
     return name in {"localhost", LOOPBACK, "::1", here, here.partition(".")[0]}

@@ -141,14 +141,14 @@ class Connection:
             return CommandFailed("be understood", str(error), 1)
 
     def _wait_for_room(self) -> None:
-        """Or a worker that prints faster than we can would fill our memory, and Ctrl-C would wait its turn."""
+        """Wait until the inbox has room: a worker that prints fast would fill it, and Ctrl-C would wait."""
         self.heard_at = float("inf")  # the host is not silent: it is we who do not listen
         while not self._closing and not self._room.acquire(timeout=BEAT_S):
             pass
         self.heard_at = time.monotonic()
 
     def make_room(self) -> None:
-        """A piece of output has been taken from the inbox."""
+        """Note that a piece of output was taken from the inbox."""
         self._room.release()
 
     def send(self, order: AgentOrder) -> None:

@@ -69,7 +69,7 @@ def _take(chosen: Path) -> Path:
 
 
 def _new_folder(name: str) -> Path:
-    """Two runs may start in the same second."""
+    """Make the folder of a run, under another name if one of the same second has it."""
     HOME.mkdir(exist_ok=True)
     ignore = HOME / ".gitignore"
     if not ignore.exists():

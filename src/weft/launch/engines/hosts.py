@@ -172,7 +172,7 @@ class Hosts(ABC):
         return found.port
 
     def look(self, plan: LaunchPlan) -> None:
-        """Nothing is started anywhere unless every host has the folder and the script."""
+        """Refuse hosts that lack the folder or the script, before anything is started."""
         if self._known.files_seen:
             return
         question = look_question(plan.command, plan.cwd)

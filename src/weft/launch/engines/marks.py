@@ -53,7 +53,7 @@ class MarkFinder:
         return [item for item in [*found, text[start:end]] if item]
 
     def finish(self) -> str:
-        """The output has ended: what looked like the start of a mark was none."""
+        """Return what looked like the start of a mark, now that the output has ended."""
         text, self._pending = self._pending, ""
         return text
 

@@ -57,7 +57,7 @@ def _socket_folder() -> Path:
 
 
 def _make_private(folder: Path) -> None:
-    """A folder that is ours alone: whoever could write there could answer in a host's place."""
+    """Make a folder that this user alone can write to: others could answer in a host's place."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:

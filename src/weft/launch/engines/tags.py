@@ -75,7 +75,7 @@ class Untagger:
         return list(self._part(text[:cut]))
 
     def finish(self) -> list[Said]:
-        """The stream has ended: what looked like the start of a tag was none."""
+        """Return what looked like the start of a tag, now that the stream has ended."""
         text, self._pending = self._pending, ""
         return list(self._part(text))
 

@@ -124,7 +124,7 @@ def files(facts: Facts) -> Iterator[CheckFinding]:
 
 
 def clock(facts: Facts) -> Iterator[CheckFinding]:
-    """Clocks are compared with the middle one, so that one bad clock is one finding."""
+    """Compare clocks with the median, so that one bad clock is one finding."""
     if len(facts.clocks) < 2:
         return
     middle = sorted(clock.ahead_s for clock in facts.clocks.values())[(len(facts.clocks) - 1) // 2]
@@ -161,7 +161,7 @@ def open_files(facts: Facts) -> Iterator[CheckFinding]:
 
 
 def locked_memory(facts: Facts) -> Iterator[CheckFinding]:
-    """Only RDMA needs it: without such a card there is nothing to say."""
+    """Check the limit of locked memory, which only hosts with an RDMA card need."""
     for host, survey in facts.surveys.items():
         limit = survey.locked_bytes
         if not survey.rdma:

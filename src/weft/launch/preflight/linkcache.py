@@ -53,6 +53,6 @@ def save(key: str, links: Collection[MeasuredLink], folder: Path, now: float) ->
 
 
 def forget(key: str, folder: Path) -> None:
-    """A pair has failed since: measure anew next time."""
+    """Forget a measurement after which a pair has failed."""
     with contextlib.suppress(OSError):
         (folder / f"{key}.json").unlink()

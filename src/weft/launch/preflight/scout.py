@@ -260,7 +260,7 @@ class _Scout:
         return links
 
     def _measure(self, homes: dict[str, str], progress: Progress | None) -> tuple[MeasuredLink, ...]:
-        """Round by round, each host with one partner: nobody shares a card, and H hosts take H - 1 rounds."""
+        """Measure in rounds in which each host has one partner: no card is shared, H hosts take H - 1 rounds."""
         names = tuple(homes)
         there = [[(names[a], names[b]) for a, b in pairs] for pairs in rounds(len(names))]
         back = [[(b, a) for a, b in pairs] for pairs in there]

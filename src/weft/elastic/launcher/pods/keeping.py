@@ -78,7 +78,7 @@ class TraceCollector:
         self._fetch_all()
 
     def close(self) -> None:
-        """Fetch what has not been, and end."""
+        """Fetch the traces that are missing, and end."""
         self._over.set()
         self._thread.join()
 
