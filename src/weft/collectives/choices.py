@@ -13,6 +13,7 @@ from math import prod
 
 from weft.collectives.modes.table import EXPLORE, MODES
 from weft.errors import TopologyError, UsageError
+from weft.text import plural
 
 MODE_NAMES = (*MODES, EXPLORE)
 
@@ -48,7 +49,7 @@ class ModeChoice:
         if self.dimensions is None or prod(self.dimensions) == world:
             return
         sizes = zip(self.dimensions, LEVELS, strict=False)
-        factors = " x ".join(f"{size} {level}{'s' * (size != 1)}" for size, level in sizes)
+        factors = " x ".join(plural(size, level) for size, level in sizes)
         raise TopologyError(
             f"the dimensions of a mode must multiply to the world size, got {factors} = {prod(self.dimensions)} "
             f"but there are {world} workers; change the dimensions or leave them out"

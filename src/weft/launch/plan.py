@@ -375,7 +375,7 @@ def render_plan(plan: LaunchPlan, commands: Sequence[Sequence[str]]) -> str:
     lines = [
         f"run         {plan.name}: {shlex.join(plan.argv)}",
         f"engine      {plan.engine}",
-        f"world       {_count(plan.world_size, 'worker')} on {_count(len(plan.hosts), 'host')}, "
+        f"world       {plural(plan.world_size, 'worker')} on {plural(len(plan.hosts), 'host')}, "
         f"dimensions {plan.dimensions} (accelerators x hosts x racks x aisles)",
         f"leader      {plan.leader} port {plan.port}",
         f"folder      {plan.cwd}",
@@ -399,7 +399,3 @@ def render_plan(plan: LaunchPlan, commands: Sequence[Sequence[str]]) -> str:
     lines += ["", "commands"]
     lines += [f"  + {shlex.join(command)}" for command in commands]
     return "\n".join(lines)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from weft.errors import TopologyError
+from weft.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +154,7 @@ def _check_inside_host(accelerators: int, workers: int) -> None:
 
 
 def _arithmetic(sizes: dict[str, int]) -> str:
-    factors = " x ".join(f"{size} {name}{'s' * (size != 1)}" for name, size in sizes.items())
+    factors = " x ".join(plural(size, name) for name, size in sizes.items())
     return f"{factors} = {prod(sizes.values())}" if len(sizes) > 1 else f"there are {factors}"
 
 

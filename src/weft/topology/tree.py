@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from weft.text import format_size, format_speed
+from weft.text import format_size, format_speed, plural
 from weft.topology.cpulist import format_cpulist
 from weft.topology.host import Accelerator, Core, Host, NetworkCard
 
@@ -36,12 +36,12 @@ def _lines(branches: Sequence[Branch], indent: str = "") -> Iterator[str]:
 
 def _host(host: Host, leads: bool, route: str | None) -> Branch:
     facts = [
-        _count(len(host.sockets), "socket"),
-        _count(len(host.cores), "core"),
-        _count(sum(len(core.cpus) for core in host.cores), "thread"),
+        plural(len(host.sockets), "socket"),
+        plural(len(host.cores), "core"),
+        plural(sum(len(core.cpus) for core in host.cores), "thread"),
         f"time for {host.cpu_quota_cores:g}" if host.cpu_quota_cores is not None else "",
         format_size(host.memory_bytes, unit="GiB") if host.memory_bytes else "",
-        _count(len(host.accelerators), "accelerator") if host.accelerators else "",
+        plural(len(host.accelerators), "accelerator") if host.accelerators else "",
     ]
     below = [_socket(host, socket) for socket in host.sockets]
     if unplaced := [item for item in host.accelerators if item.socket not in host.sockets]:
@@ -79,7 +79,3 @@ def _card(card: NetworkCard, routes: bool) -> Branch:
         "<- routes to the leader" if routes else "",
     ]
     return Branch("  ".join(filter(None, parts)))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

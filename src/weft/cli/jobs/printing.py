@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.text import format_table
+from weft.text import format_table, plural
 
 if TYPE_CHECKING:
     from weft.jobs.api.types.common import Scalar
@@ -152,8 +152,8 @@ def _on(job: JobDetail) -> str:
 def _needs(job: JobDetail) -> str:
     resources = job.spec.resources
     labels = [resources.hosts] if isinstance(resources.hosts, str) else list(resources.hosts)
-    parts = [f"{resources.gpus:g} GPU{'s' * (resources.gpus != 1)}"] if resources.gpus else []
-    parts.append(f"{resources.cpus:g} core{'s' * (resources.cpus != 1)}")
+    parts = [plural(resources.gpus, "GPU")] if resources.gpus else []
+    parts.append(plural(resources.cpus, "core"))
     parts += [f"{resources.memory} of memory"] if resources.memory else []
     return plain(", ".join(parts) + " a worker" + (f", hosts with {', '.join(labels)}" if labels else ""))
 

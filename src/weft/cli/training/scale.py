@@ -10,6 +10,7 @@ import click
 from weft.cli.hosts.options import HOSTFILE, chosen_hosts
 from weft.cli.values import COUNT
 from weft.errors import UsageError
+from weft.text import plural
 
 
 @click.command("scale")
@@ -45,7 +46,7 @@ def command(
         from weft.launch.engines.kubernetes.run import scale_pods
 
         scale_pods(folder, pods)
-        click.echo(json.dumps({"pods": pods}) if as_json else f"{pods} pod{'s' * (pods != 1)}")
+        click.echo(json.dumps({"pods": pods}) if as_json else plural(pods, "pod"))
         return
     if (hosts or hostfile) and (add is not None or remove is not None):
         raise UsageError("hosts must be named in all (-H) or by what changes (--add, --remove), got both")

@@ -183,8 +183,8 @@ def _average(everyone: Sequence[Figures], name: str) -> Share:
 def render_report(report: CommunicationReport) -> str:
     """Return the report as a table."""
     step = format_seconds(report.step_s)
-    head = f"steps {report.first_step}-{report.last_step}: {step} a step, {report.world} ranks"
-    lines = [f"weft: {head} on {report.hosts} host{'s' * (report.hosts != 1)}"]
+    head = f"steps {report.first_step}-{report.last_step}: {step} a step, {plural(report.world, 'rank')}"
+    lines = [f"weft: {head} on {plural(report.hosts, 'host')}"]
     rows = [("dimension", "mode", "calls", "bytes", "time a step", "of the step")]
     for name, share in report.dimensions.items():
         part = f"{share.seconds / report.step_s:.1%}" if report.step_s else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from weft.text import plural
+
 
 def lines_about(event: dict[str, Any]) -> Iterator[str]:
     """The lines to print for one event of an agent's journal; none for most events."""
@@ -22,9 +24,9 @@ def lines_about(event: dict[str, Any]) -> Iterator[str]:
             yield f"another worker takes the place of {event['worker']}: {event['cause']}"
         case "agreed" if event["host"] == event["members"][0].partition("/")[0]:
             size = event["size"]
-            yield f"view {event['view']}: {size} worker{'s' * (size > 1)} ({event['cause']})"
+            yield f"view {event['view']}: {plural(size, 'worker')} ({event['cause']})"
         case "resized":
             count = event["slots"]
-            yield f"{event['host']} is to have {count} worker{'s' * (count != 1)} instead of {event['before']}"
+            yield f"{event['host']} is to have {plural(count, 'worker')} instead of {event['before']}"
         case "trouble":
             yield f"{event['host']} cannot write down what happens: {event['cause']}"

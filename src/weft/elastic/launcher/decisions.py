@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from weft.elastic.launcher.recruits import HostRecord, HostState
 from weft.errors import ConnectError
+from weft.text import plural
 from weft.topology.hostlist import HostEntry
 
 
@@ -77,7 +78,7 @@ def too_few_slots(
         return None
     named = ",".join(f"{entry.name}:{count}" for entry, count in zip(wanted, known, strict=True))
     return (
-        f"a run must keep at least {least} worker{'s' * (least != 1)} (--elastic {least}:{most}), got {sum(known)} "
+        f"a run must keep at least {plural(least, 'worker')} (--elastic {least}:{most}), got {sum(known)} "
         f"with {named}; name more workers or hosts, or pause the run"
     )
 

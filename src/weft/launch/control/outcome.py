@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.launch.agent.memory import OUT_OF_MEMORY
 from weft.launch.control.escapes import strip_text
+from weft.text import plural
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINS = (
@@ -178,7 +179,7 @@ def render_failure(outcome: Outcome) -> str:
     if others and failure.rank is not None:
         lines.append(f"weft: rank{'s' * (len(others) > 1)} {', '.join(map(str, others))} ended with it")
     if outcome.restarts:
-        lines.append(f"weft: after {outcome.restarts} restart{'s' * (outcome.restarts > 1)}")
+        lines.append(f"weft: after {plural(outcome.restarts, 'restart')}")
     if failure.log:
         lines.append(f"weft: log {failure.log}")
     return strip_text("\n".join(lines))

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.launch.preflight.facts import CheckFinding, Status
 from weft.launch.preflight.speeds import MeasuredLink, render_round_trips, render_speeds
+from weft.text import plural
 
 MARKS: dict[Status, str] = {"ok": "✓", "warn": "!", "fail": "✗"}
 _NAMED_HOSTS = 4  # more are counted
@@ -97,9 +98,5 @@ def _summary(report: PreflightReport) -> str:
     count = len(report.hosts)
     ready = f"{count} hosts are ready" if count > 1 else f"{report.hosts[0]} is ready"
     if not report.ok:
-        return f"{_count(report.failures, 'failure')}; a run would not start"
-    return f"{ready} with {_count(report.warnings, 'warning')}" if report.warnings else ready
-
-
-def _count(findings: Sequence[CheckFinding], what: str) -> str:
-    return f"{len(findings)} {what}{'s' * (len(findings) > 1)}"
+        return f"{plural(len(report.failures), 'failure')}; a run would not start"
+    return f"{ready} with {plural(len(report.warnings), 'warning')}" if report.warnings else ready

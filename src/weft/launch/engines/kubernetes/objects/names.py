@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from weft.errors import UsageError
 from weft.launch.pod_settings import Kind
+from weft.text import plural
 
 LONGEST_LABEL = 63
 _MIDDLES: dict[Kind, str] = {"job": "", "jobset": "-worker-0", "trainjob": "-node-0"}
@@ -53,7 +54,7 @@ def pod_names(wanted: str | None, script: str, kind: Kind, pods: int) -> PodName
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > room:
         raise UsageError(
             f"a run's name must begin with a small letter, hold small letters, digits and hyphens, and be at most "
-            f"{room} characters long for {pods} pod{'s' * (pods != 1)} of a {kind}, got {name!r}; use --name"
+            f"{room} characters long for {plural(pods, 'pod')} of a {kind}, got {name!r}; use --name"
         )
     return PodNames(name, kind)
 
