@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.launch.plan import HostSite
+from weft.launch.sites import HostSite
 from weft.topology.host import Accelerator, Core, Host, NetworkCard
 
 

@@ -13,7 +13,8 @@ from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.control.rundir import RunDir
 from weft.launch.masking import MASK, looks_secret, masked
-from weft.launch.plan import LaunchPlan, make_plan, render_plan
+from weft.launch.plan import LaunchPlan, make_plan
+from weft.launch.plan_text import render_plan
 
 SECRET = "hunter2-hunter2"
 

@@ -16,7 +16,9 @@ from weft.errors import TopologyError, UsageError, WeftError
 from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.engines.local import lone_site
-from weft.launch.plan import HostSite, LaunchPlan, make_plan, render_plan
+from weft.launch.plan import LaunchPlan, make_plan
+from weft.launch.plan_text import render_plan
+from weft.launch.sites import HostSite
 from weft.topology.hostlist import HostEntry, parse_hosts
 from weft.topology.rankfile import parse_rankfile, render
 

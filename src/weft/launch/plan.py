@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,31 +17,13 @@ from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.environment import common_variables, worker_variables
 from weft.launch.masking import masked
-from weft.text import plural
+from weft.launch.sites import HostSite, workers_of_sites
 from weft.topology.alike import verify_alike
-from weft.topology.cpulist import format_cpulist
 from weft.topology.dimensions import Dimensions, infer_dimensions
 from weft.topology.host import Host
 from weft.topology.hostlist import MOST_WORKERS, HostEntry
 from weft.topology.placement import Placement, place, place_on
 from weft.topology.rankfile import Rankfile, RankLine, RankOrder, deal, rankfile_for
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostSite:
-    """One host as the planner sees it: how to call it, what it is, how it reaches the leader."""
-
-    name: str
-    host: Host | None  # None: not surveyed (a batch script is written before its hosts are known)
-    address: str
-    interface: str | None = None
-    workers: int | None = None  # how many a batch system has granted it
-
-    @property
-    def named(self) -> Host:
-        """The host under the name the caller reaches it by; what it calls itself may be another."""
-        assert self.host is not None
-        return replace(self.host, name=self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,15 +106,15 @@ def make_plan(
     carried: Mapping[str, str] | None = None,
 ) -> LaunchPlan:
     """Decide the whole run."""
-    counts, slots = _who_runs_where(config, sites)
+    counts, slots = workers_of_sites(config, sites)
     if sum(counts) > MOST_WORKERS:
         raise UsageError(
             f"a run must have at most {MOST_WORKERS} workers, got {sum(counts)} on {len(counts)} hosts; "
             "name fewer hosts or lower their counts"
         )
-    hosts = [site.named for site in sites if site.host is not None]
-    if len(hosts) > 1:
-        verify_alike(hosts, allow_uneven=config.allow_uneven)
+    surveyed = [site.named for site in sites if site.host is not None]
+    if len(surveyed) > 1:
+        verify_alike(surveyed, allow_uneven=config.allow_uneven)
     dimensions = infer_dimensions(
         counts,
         accelerators=config.accelerators,
@@ -145,44 +126,14 @@ def make_plan(
     )
     if config.mode is not None:
         parse_mode(config.mode).check(dimensions.world)
-    entries = {entry.name: entry for entry in config.hosts}
-    placements = [
-        _placements(site, count, slots[index] if slots else None, entries.get(site.name))
-        if config.pin
-        else (None,) * count
-        for index, (site, count) in enumerate(zip(sites, counts, strict=True))
-    ]
     ranks = _ranks(config, sites, counts)
-    world = sum(counts)
     leader = next(site.address for site, dealt in zip(sites, ranks, strict=True) if 0 in dealt)
     common = common_variables(config, carried or {}, leader=leader, port=port, dimensions=dimensions)
-    plans = []
-    for index, site in enumerate(sites):
-        workers = tuple(
-            WorkerPlan(
-                rank=rank,
-                local_rank=local,
-                placement=placements[index][local],
-                env=worker_variables(
-                    rank=rank,
-                    world=world,
-                    local_rank=local,
-                    local_world=counts[index],
-                    host=site.name,
-                    host_index=index,
-                    host_count=len(sites),
-                    placement=placements[index][local],
-                    interface=site.interface,
-                    place=dimensions.place_of(index) if dimensions.has_racks else None,
-                    chosen=dict(common),
-                )
-                + _visible_devices(entries.get(site.name), local, counts[index]),
-            )
-            for local, rank in enumerate(ranks[index])
-        )
-        plans.append(
-            HostPlan(name=site.name, address=site.address, interface=site.interface, workers=workers)
-        )
+    lines = slots or (None,) * len(sites)
+    hosts = tuple(
+        _host_plan(config, sites, index, dealt, lines[index], dimensions, dict(common))
+        for index, dealt in enumerate(ranks)
+    )
     return LaunchPlan(
         name=config.command.name,
         engine=engine,
@@ -191,7 +142,7 @@ def make_plan(
         cwd=str(config.cwd),
         python=python,
         sites=tuple(sites),
-        hosts=tuple(plans),
+        hosts=hosts,
         leader=leader,
         port=port,
         dimensions=dimensions,
@@ -204,95 +155,37 @@ def make_plan(
     )
 
 
-def _who_runs_where(
-    config: LaunchConfig, sites: Sequence[HostSite]
-) -> tuple[tuple[int, ...], tuple[tuple[RankLine, ...], ...] | None]:
-    """Workers of each site, and their lines where a rank file says so."""
-    if config.rankfile is not None:
-        return _from_rankfile(config, sites)
-    named = {entry.name: entry.workers for entry in config.hosts}
-    if config.workers is not None:
-        return _share_out(config, config.workers, sites, named), None
-    return tuple(
-        named.get(site.name) or site.workers or _default_workers(config, site) for site in sites
-    ), None
-
-
-def _share_out(
-    config: LaunchConfig, workers: int, sites: Sequence[HostSite], named: Mapping[str, int | None]
-) -> tuple[int, ...]:
-    """Share a total over the hosts: to those with slots first up to them, else evenly."""
-    slots = [named.get(site.name) for site in sites]
-    given = [slot for slot in slots if slot is not None]
-    if len(given) == len(slots) and given:
-        if sum(given) < workers:
-            raise UsageError(
-                f"the hosts must have room for all workers, got -n {workers} for {sum(given)} slots "
-                f"({' + '.join(map(str, given))}); add hosts or raise their counts"
-            )
-        counts: list[int] = []
-        for slot in given:
-            counts.append(min(slot, workers - sum(counts)))
-        if 0 in counts:
-            idle = ", ".join(site.name for site, count in zip(sites, counts, strict=True) if not count)
-            raise UsageError(
-                f"every host must get a worker, got -n {workers} which leaves none for {idle}; drop it"
-            )
-        return tuple(counts)
-    if workers < len(sites):
-        raise UsageError(
-            f"every host must get a worker, got -n {workers} for {len(sites)} hosts; drop hosts or raise -n"
+def _host_plan(
+    config: LaunchConfig,
+    sites: Sequence[HostSite],
+    index: int,
+    ranks: Sequence[int],
+    lines: tuple[RankLine, ...] | None,
+    dimensions: Dimensions,
+    common: Mapping[str, str],
+) -> HostPlan:
+    """Return the plan of the host at an index: its workers with their ranks, places and variables."""
+    site, count = sites[index], len(ranks)
+    entry = next((entry for entry in reversed(config.hosts) if entry.name == site.name), None)
+    placements = _placements(site, count, lines, entry) if config.pin else (None,) * count
+    workers = []
+    for local, (rank, placement) in enumerate(zip(ranks, placements, strict=True)):
+        variables = worker_variables(
+            rank=rank,
+            world=dimensions.world,
+            local_rank=local,
+            local_world=count,
+            host=site.name,
+            host_index=index,
+            host_count=len(sites),
+            placement=placement,
+            interface=site.interface,
+            place=dimensions.place_of(index) if dimensions.has_racks else None,
+            chosen=common,
         )
-    share, rest = divmod(workers, len(sites))
-    if rest and not config.allow_uneven:
-        raise TopologyError(
-            f"the workers must divide evenly over the hosts, got {workers} workers / {len(sites)} hosts = "
-            f"{share} rest {rest}; use -n {share * len(sites)} or --allow-uneven"
-        )
-    return tuple(share + (index < rest) for index in range(len(sites)))
-
-
-def _default_workers(config: LaunchConfig, site: HostSite) -> int:
-    """One worker for each accelerator, or one for the host; `per_host` says otherwise."""
-    accelerators = len(site.host.accelerators) if site.host else 0
-    cores = len(site.host.cores) if site.host else 1
-    match config.per_host:
-        case int(count):
-            return count
-        case "cpu":
-            return cores
-        case "gpu":
-            if not accelerators:
-                raise UsageError(
-                    f"--per-host gpu needs an accelerator on every host, got none on {site.name}; "
-                    "use --per-host auto"
-                )
-            return accelerators
-        case "auto":
-            return accelerators or cores
-        case None:
-            return config.accelerators or accelerators or 1
-
-
-def _from_rankfile(
-    config: LaunchConfig, sites: Sequence[HostSite]
-) -> tuple[tuple[int, ...], tuple[tuple[RankLine, ...], ...]]:
-    assert config.rankfile is not None
-    lines = tuple(
-        tuple(
-            sorted(
-                (line for line in config.rankfile.lines if line.host == site.name), key=lambda line: line.rank
-            )
-        )
-        for site in sites
-    )
-    counts = tuple(map(len, lines))
-    total = len(config.rankfile.lines)
-    if config.workers is not None and config.workers != total:
-        raise UsageError(
-            f"-n must match the rank file, got -n {config.workers} and {plural(total, 'rank')}; drop -n"
-        )
-    return counts, lines
+        env = variables + _visible_devices(entry, local, count)
+        workers.append(WorkerPlan(rank=rank, local_rank=local, placement=placement, env=env))
+    return HostPlan(name=site.name, address=site.address, interface=site.interface, workers=tuple(workers))
 
 
 def _placements(
@@ -368,34 +261,3 @@ def _rankfile(
         if len(hosts) == len(sites) and config.pin and not any(entry.cpus for entry in config.hosts)
         else None
     )
-
-
-def render_plan(plan: LaunchPlan, commands: Sequence[Sequence[str]]) -> str:
-    """The plan as a person reads it."""
-    lines = [
-        f"run         {plan.name}: {shlex.join(plan.argv)}",
-        f"engine      {plan.engine}",
-        f"world       {plural(plan.world_size, 'worker')} on {plural(len(plan.hosts), 'host')}, "
-        f"dimensions {plan.dimensions} (accelerators x hosts x racks x aisles)",
-        f"leader      {plan.leader} port {plan.port}",
-        f"folder      {plan.cwd}",
-        "",
-        f"{'rank':>4}  {'host':<16} {'local':>5}  {'cores':<10} {'processors':<14} {'threads':>7}  "
-        f"{'accelerator':<11} card",
-    ]
-    rows = [(worker.rank, host, worker) for host in plan.hosts for worker in host.workers]
-    for rank, host, worker in sorted(rows, key=lambda row: row[0]):
-        place = worker.placement
-        lines.append(
-            f"{rank:>4}  {host.name:<16} {worker.local_rank:>5}  {place.slot if place else '-':<10} "
-            f"{format_cpulist(place.cpus) if place else '-':<14} {dict(worker.env).get('OMP_NUM_THREADS', '-'):>7}  "
-            f"{'-' if place is None or place.accelerator is None else place.accelerator:<11} "
-            f"{host.interface or '-'} {host.address}"
-        )
-    lines += ["", "environment of every worker"]
-    lines += [f"  {name}={value}" for name, value in masked(plan.env, plan.given_env).items()]
-    lines += [f"environment of rank {rows[0][0]}"]
-    lines += [f"  {name}={value}" for name, value in masked(rows[0][2].env, plan.given_env).items()]
-    lines += ["", "commands"]
-    lines += [f"  + {shlex.join(command)}" for command in commands]
-    return "\n".join(lines)

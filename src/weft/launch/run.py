@@ -15,7 +15,8 @@ from weft.launch.control.outcome import Outcome
 from weft.launch.control.rundir import RunDir
 from weft.launch.engines.engine import Engine, choose_engine, open_engine
 from weft.launch.engines.hosts import Hosts
-from weft.launch.plan import HostSite, LaunchPlan, make_plan
+from weft.launch.plan import LaunchPlan, make_plan
+from weft.launch.sites import HostSite
 
 
 @dataclass(frozen=True)

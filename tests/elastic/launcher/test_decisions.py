@@ -12,7 +12,7 @@ from weft.elastic.launcher.decisions import (
     too_few_slots,
 )
 from weft.elastic.launcher.recruits import HostRecord, HostState
-from weft.launch.plan import HostSite
+from weft.launch.sites import HostSite
 from weft.topology.hostlist import HostEntry, parse_hosts
 
 AWAY, RUNNING, GONE, DONE = HostState.AWAY, HostState.RUNNING, HostState.GONE, HostState.DONE

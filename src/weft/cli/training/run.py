@@ -255,7 +255,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         click.echo(json.dumps(objects, indent=2) if as_json else to_yaml(objects), nl=as_json)
         return
     if dry:
-        from weft.launch.plan import render_plan
+        from weft.launch.plan_text import render_plan
 
         result = launch.dry_run(config)
         data = result.plan.to_json() | {"commands": result.commands}

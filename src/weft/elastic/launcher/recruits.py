@@ -21,7 +21,8 @@ from weft.launch.config import LaunchConfig, carried_variables
 from weft.launch.control.agents import AgentPool, PoolEvent
 from weft.launch.engines.hosts import Hosts, LocalHosts, look_question, missing_files, site_at
 from weft.launch.engines.local import explain_agent, lone_site
-from weft.launch.plan import HostPlan, HostSite, LaunchPlan, make_plan
+from weft.launch.plan import HostPlan, LaunchPlan, make_plan
+from weft.launch.sites import HostSite
 from weft.topology.detect import detect
 from weft.topology.hostlist import HostEntry
 

@@ -14,7 +14,8 @@ from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.hosts import Hosts
 from weft.launch.engines.pods.place import is_among_pods
-from weft.launch.plan import HostSite, LaunchPlan
+from weft.launch.plan import LaunchPlan
+from weft.launch.sites import HostSite
 
 ENGINES = {
     "local": "weft.launch.engines.local:LocalEngine",

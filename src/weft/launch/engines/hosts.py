@@ -32,7 +32,8 @@ from weft.launch.command import Command
 from weft.launch.config import LaunchConfig
 from weft.launch.control.agents import AgentCommand, AgentPool
 from weft.launch.engines.local import agent_argv, explain_agent, lone_site
-from weft.launch.plan import HostSite, LaunchPlan
+from weft.launch.plan import LaunchPlan
+from weft.launch.sites import HostSite
 
 ANSWER_TIMEOUT_S = 20.0  # for all hosts to answer a question
 REACH_TIMEOUT_S = 3.0  # for one host to connect to another

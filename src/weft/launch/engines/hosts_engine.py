@@ -11,7 +11,8 @@ from weft.launch.control.conductor import Conductor, tasks_of
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
 from weft.launch.engines.hosts import Hosts
-from weft.launch.plan import HostSite, LaunchPlan
+from weft.launch.plan import LaunchPlan
+from weft.launch.sites import HostSite
 
 
 class HostsEngine:

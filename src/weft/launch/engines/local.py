@@ -19,7 +19,8 @@ from weft.launch.control.agents import AgentCommand, AgentPool
 from weft.launch.control.conductor import Conductor, tasks_of
 from weft.launch.control.console import Console
 from weft.launch.control.outcome import Outcome
-from weft.launch.plan import HostSite, LaunchPlan
+from weft.launch.plan import LaunchPlan
+from weft.launch.sites import HostSite
 from weft.ports import free_port, is_free
 from weft.topology.detect import detect
 from weft.topology.host import Host

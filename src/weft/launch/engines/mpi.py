@@ -33,7 +33,8 @@ from weft.launch.engines.mpirun import (
 )
 from weft.launch.engines.ssh import SshHosts, ssh_argv
 from weft.launch.engines.starter import Starter, run_starter
-from weft.launch.plan import HostSite, LaunchPlan
+from weft.launch.plan import LaunchPlan
+from weft.launch.sites import HostSite
 from weft.topology.detect import detect
 from weft.topology.network import card_towards, source_address
 from weft.topology.rankfile import render

@@ -25,7 +25,8 @@ from weft.launch.engines.batch import batch_script
 from weft.launch.engines.hosts import Hosts
 from weft.launch.engines.starter import Starter, adopt_argv, run_starter
 from weft.launch.engines.tags import SLURM
-from weft.launch.plan import HostSite, LaunchPlan
+from weft.launch.plan import LaunchPlan
+from weft.launch.sites import HostSite
 from weft.topology.hostlist import HostEntry, expand_hosts
 from weft.topology.rankfile import deal
 

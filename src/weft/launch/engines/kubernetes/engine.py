@@ -15,8 +15,9 @@ from weft.launch.engines.kubernetes.objects.manifests import ManifestRequest, ma
 from weft.launch.engines.kubernetes.objects.pod_spec import Data
 from weft.launch.engines.kubernetes.objects.request import make_request
 from weft.launch.engines.kubernetes.objects.snapshot import snapshot
-from weft.launch.plan import HostSite, LaunchPlan
+from weft.launch.plan import LaunchPlan
 from weft.launch.pod_settings import KubernetesConfig
+from weft.launch.sites import HostSite
 from weft.secret import new_secret
 
 if TYPE_CHECKING:
