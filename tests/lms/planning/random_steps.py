@@ -163,5 +163,8 @@ def spans_of(saved: list[Operation]) -> list[ModuleSpan]:
     found = []
     for block in sorted({op.block for op in saved}):
         places = [op.site for op in saved if op.block == block]
-        found.append(ModuleSpan(module=block, kind="Block", depth=1, first=places[0], last=places[-1]))
+        given = frozenset(places[:1])
+        found.append(
+            ModuleSpan(module=block, kind="Block", depth=1, first=places[0], last=places[-1], given=given)
+        )
     return found

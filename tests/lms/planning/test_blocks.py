@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -54,6 +55,7 @@ def spans(recording: Recording, blocks: int, kinds: tuple[str, ...] = ("Block",)
             last=(block + 1) * each - 1,
             began=block * each,
             operations=each,
+            given=frozenset({block * each}),
         )
         for block in range(blocks)
     ]
@@ -72,6 +74,25 @@ def test_all_blocks_called_again_take_what_checkpointing_takes(seed: int) -> Non
     timeline = called_again(step.recording, spans(step.recording, blocks)[1:], RATES)
     assert timeline.seconds == pytest.approx(step.seconds)
     assert timeline.peak <= 1.0001 * step.peak
+
+
+def test_arguments_that_autograd_does_not_save_are_held_until_a_module_is_called_again() -> None:
+    recording = small_operations()
+    modules = spans(recording, BLOCKS)[1:]
+    saved = called_again(recording, modules, RATES)
+    edges = (7, 3 * MB)  # which all of them are given
+    unsaved = [
+        replace(span, given=frozenset(), unsaved=((span.module + 8, 2 * MB), edges)) for span in modules
+    ]
+    held = called_again(recording, unsaved, RATES)
+    assert held.seconds == pytest.approx(saved.seconds)
+    # The last one is called again while the arguments of all are there, and its first tensor is made again.
+    assert held.peak == saved.peak + (BLOCKS + 3 + 1) * MB
+    alone = called_again(recording, unsaved[:1], RATES)
+    assert (
+        alone.levels[len(recording.sites)]
+        == called_again(recording, modules[:1], RATES).levels[len(recording.sites)] + (2 + 3 - 1) * MB
+    )
 
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.25])

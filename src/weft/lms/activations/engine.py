@@ -271,6 +271,7 @@ class ActivationEngine:
         assert plan is not None
         if not self.varied:
             self.varied = self.watched = True
+            self.tape.stop()  # it knows by their numbers which operations it needs
             self._ceiling = min(
                 self._ceiling, self.limit
             )  # what operations take is not known to the byte now
@@ -442,12 +443,15 @@ class ActivationEngine:
 
     def before_operation(self, wanted: int) -> None:
         """Make room for an operation that is in no plan and takes `wanted` bytes."""
-        if self.transfer.allocated() + wanted > self.limit:
-            if self.recorder is not None:
-                self.recorder.look()
+        if self.transfer.allocated() + wanted <= self.limit:
+            return
+        if self.recorder is None:
             self.make_room(wanted)
-            if self.recorder is not None:
-                self.recorder.look_again(self._sites)
+            return
+        self.recorder.look()
+        with self.recorder.others():  # a planned step does not wait for this
+            self.make_room(wanted)
+        self.recorder.look_again(self._sites)
 
     def expect(self, size: int) -> None:
         """Make room for `size` bytes that come to the device outside of any plan."""
@@ -528,6 +532,8 @@ class ActivationEngine:
         for weak in self._loose:
             handle = weak()
             if handle is not None and handle.tensor is not None:
+                # Autograd may be working on the tensor itself, which is not to lose its bytes.
+                handle.tensor = handle.tensor.detach()
                 key = handle.tensor.untyped_storage()._cdata
                 if not self._settled(handle, key):
                     self._sites[handle.site] = ref(self._new_storage(handle, key))
@@ -605,12 +611,15 @@ class ActivationEngine:
         recorder = self.recorder
         assert recorder is not None
         margin = storage.bytes >> self.tuning.recipe_trial_shift
+        way = max(storage.bytes, tried.bytes_on_the_way() if isinstance(tried, Replay) else 0) + margin
         if self._watching:
-            self.make_room(2 * storage.bytes + self._spare())
-            if self.transfer.allocated() + storage.bytes + margin > self.limit:
+            self.make_room(max(2 * storage.bytes + self._spare(), way))
+            if self.transfer.allocated() + way > self.limit:
                 return None
         for source in tried.storages().values():
             self.mover.here(source)
+        if self._watching and self.transfer.allocated() + way > self.limit:
+            return None
         pages = tried.pages()
         for page in pages:
             page.callbacks.want([page], "a recipe")

@@ -42,12 +42,12 @@ class StepRecorder:
         tries_recipes: bool,
         memory: bool = True,
         unfilled: Callable[[], int] = lambda: 0,
-        module_name: Callable[[], str] = lambda: "",
+        module_name: Callable[[SavedStorage], str] = lambda _: "",
         tuning: LmsTuning = DEFAULTS,
     ) -> None:
         self.transfer, self.tuning = transfer, tuning
         self.unfilled = unfilled  # gives bytes that pages may take later where they do not now
-        self.module_name = module_name  # gives the path of the module that runs
+        self.module_name = module_name  # gives the path of the module that runs while a storage is saved
         self.memory = memory  # whether memory is measured: times alone are more exact
         self.tries_recipes = tries_recipes
         self.growth = 0  # the most bytes that memory rose within one interval: the next one may want as much
@@ -172,7 +172,7 @@ class StepRecorder:
         """Note a tensor that was saved; `fresh` if its storage was saved for the first time."""
         if self.varied:
             return
-        module = self.module_name()
+        module = self.module_name(storage)
         op = made_by(tensor)
         if fresh:
             entry = self._entry(storage.site)

@@ -51,15 +51,34 @@ class Replay:
     def all_variants(self) -> tuple[Replay, ...]:
         return (self,)
 
+    def bytes_on_the_way(self) -> int:
+        """Return the most bytes that operations make until the result is there, and that result."""
+        last = self._last_reads()
+        level = most = 0
+        for op, states in zip(self.ops, self._made().values(), strict=True):
+            level += sum(state.bytes for state in states)
+            most = max(most, level)
+            gone = {state for state in op.states if last[state] == op.number and state is not self.target}
+            level -= sum(state.bytes for state in gone - self.given.keys())
+        return most
+
+    def _last_reads(self) -> dict[StorageState, int]:
+        """Return the number of the last operation that reads each state."""
+        return {state: op.number for op in self.ops for state in op.states}
+
+    def _made(self) -> dict[int, list[StorageState]]:
+        """Return the states that each operation makes and that are read later, by its number."""
+        made: dict[int, list[StorageState]] = {op.number: [] for op in self.ops}
+        for state in {self.target, *self._last_reads()} - self.given.keys():
+            if state.op is not None and state.op.number in made:
+                made[state.op.number].append(state)
+        return made
+
     def run(self, value: Callable[[ReplaySource], torch.Tensor]) -> torch.Tensor:
         """Repeat the operations; `value` gives the tensor behind a source, on the device."""
         # What is held may be a copy by now, made before a change in place.
         there = {state: value(state.held or source) for state, source in self.given.items()}
-        last = {state: op.number for op in self.ops for state in op.states}
-        made: dict[int, list[StorageState]] = {op.number: [] for op in self.ops}
-        for state in {self.target, *last} - self.given.keys():
-            if state.op is not None and state.op.number in made:
-                made[state.op.number].append(state)
+        last, made = self._last_reads(), self._made()
         for op in self.ops:
             if self.shapes_alone:
                 there = {

@@ -24,7 +24,7 @@ from weft.lms.activations.graph import Packed
 from weft.lms.activations.guard import GuardedStep, OperationGuard, TapedForward
 from weft.lms.activations.module_names import ModuleNames
 from weft.lms.activations.recorder import StepRecorder
-from weft.lms.activations.saved import Kept, KeptPage
+from weft.lms.activations.saved import Kept, KeptPage, SavedStorage
 from weft.lms.activations.step import RunningStep
 from weft.lms.activations.step_thread import StepThread
 from weft.lms.activations.tape import TapedStep
@@ -60,6 +60,8 @@ class BudgetSession:
         self._trying: StepShape | None = None  # whose modules are tried in this step
         self._plain: StepShape | None = None  # whose steps are recorded with modules called again
         self._late = self._asked = frozenset[int]()  # modules that run by the time that this step is known
+        # Of steps that are known by what a module is given, since that module saves their first tensor.
+        self._keys_by_given: dict[ShapeKey, ShapeKey] = {}
         self.steps = 0
         self.recorded = 0  # steps
         self._key: ShapeKey | None = None
@@ -127,8 +129,8 @@ class BudgetSession:
         self._own_modes = number_of_dispatch_modes() - modes
         self._contexts.callback(replace_cross_entropy(partial(in_pieces, rows=self._loss_rows)))
         step.is_open, step.is_known, self._sees_peak = True, False, False
-        self._late = self.blocks.first
-        self._asked = self.blocks.first & self.planning.shapes.called
+        self._late = self.blocks.noted.first
+        self._asked = self.blocks.noted.first & self.planning.shapes.called
         if self._asked:
             self._contexts.enter_context(self.blocks.asking(self._asked, self._know_by))
         self._push_hooks(self.save_first)
@@ -182,6 +184,7 @@ class BudgetSession:
         if tensor is None or self.step.is_known or not self._hooked:
             return
         key = self._key_of(tensor)
+        key = self._keys_by_given.get(key, key)
         shape = self.planning.shapes.find(key)
         if shape is not None and (shape.called or shape.wanted):
             self._late = frozenset()
@@ -191,15 +194,17 @@ class BudgetSession:
         """Look the shape of the step up, and follow its plan or record it."""
         self._key, self.step.is_known = key, True
         self._find_shape(key)
-        if self.step.shape is not None and self.step.shape.called:
-            self._contexts.enter_context(self.blocks.called_again(self.step.shape.called))
+        self._call_again(self.step.shape)
         if self._passes_unseen(self.step.shape):
             return
         self._sees_peak = True
         if not self.budget.models:
             self.step.base = self.budget.in_use()
         self._check_base()
-        shape = self.step.shape = self.step.shape or self.planning.guess(key)
+        if self.step.shape is None:
+            self.step.shape = self.planning.guess(key)
+            self._call_again(self.step.shape)
+        shape = self.step.shape
         self.step.usual_shape = self.step.usual_shape or shape
         planning_s = self.planning.seconds
         if shape is not None:
@@ -221,6 +226,11 @@ class BudgetSession:
         self._launch_began = time.perf_counter()
         self.engine.mover.waits = [] if compared else None
         self._start(shape)
+
+    def _call_again(self, shape: StepShape | None) -> None:
+        """Call modules again in this step, if its shape says so."""
+        if shape is not None and shape.called:
+            self._contexts.enter_context(self.blocks.called_again(shape.called))
 
     def _with_wanted_modules(self, shape: StepShape) -> StepShape | None:
         """Return the shape whose plan this step follows; None where modules that it wants to call again are tried, and
@@ -286,23 +296,28 @@ class BudgetSession:
         if shape is not None and not memory:  # or the device would wait for the launching that measuring adds
             self.transfer.busy(self.tuning.launch_ahead * shape.plan.timeline.seconds)
         tries_recipes = shape is None
-        names = self._note_modules if shape is None else self.names.current
+        names = self._note_modules if shape is None else self._module_name
         unfilled = self.budget.unfilled
         recorder = StepRecorder(self.transfer, tries_recipes, memory, unfilled, names, self.tuning)
         if shape is not None and shape.varies:
             recorder.vary()
         return recorder
 
-    def _note_modules(self) -> str:
-        """Note the modules that run, and return the path of the innermost one."""
-        self.blocks.note(self.engine.event, self.engine.tape.operations)
+    def _note_modules(self, storage: SavedStorage) -> str:
+        """Note the modules that run while a storage is saved, and return the path of the innermost one."""
+        self.blocks.noted.note(self.engine.event, self.engine.tape.operations, storage)
+        return self.names.current()
+
+    def _module_name(self, _: SavedStorage) -> str:
         return self.names.current()
 
     def _start(self, shape: StepShape | None) -> None:
         """Start the engine, and for a shape that is new watch modules and operations."""
         engine, budget = self.engine, self.budget
         if shape is None:
-            self.blocks.clear_spans()
+            assert self._key is not None
+            for given in self.blocks.noted.clear():
+                self._keys_by_given[self._key_of(given)] = self._key
             self._contexts.enter_context(self.names.watched())
         plan = None if shape is None else shape.plan
         engine.after_event = self.step.make_state_leave if budget.pages_state else None
@@ -311,6 +326,8 @@ class BudgetSession:
             engine.start(budget.plannable, None, self._recorder, headroom)
         else:
             ceiling = budget.limit - (budget.limit >> self.tuning.ceiling_shift)
+            if shape.margin < 0:
+                ceiling = budget.limit
             if shape.varies:  # what the next operation takes is not known to the byte
                 ceiling = budget.plannable
             watched = shape.watched > 0 and not budget.models
@@ -405,7 +422,7 @@ class BudgetSession:
         assert self._key is not None
         if self._plain is not None:
             return self.planning.recorded_called(self._key, recording, self._plain)
-        return self.planning.recorded(self._key, recording, self.blocks.spans())
+        return self.planning.recorded(self._key, recording, self.blocks.noted.end())
 
     def _learn_varied(self, shape: StepShape) -> None:
         """Take in a step whose sizes were not the planned ones."""
@@ -457,7 +474,6 @@ class BudgetSession:
         if shape is None:
             raise UsageError("a plan must come from a step, got none yet; run one inside lms.fit first")
         paged = self.budget.explain_pages(shape.plan.native.seconds)
-        if shape.plain is None:
-            return replace(shape.plan, paged=paged)
         called = tuple(self.blocks.kinds(shape.called))
-        return replace(shape.plan, paged=paged, called=called, native=shape.plain.plan.native)
+        native = shape.plan.native if shape.plain is None else shape.plain.plan.native
+        return replace(shape.plan, paged=paged, called=called, native=native)

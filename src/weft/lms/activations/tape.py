@@ -178,6 +178,10 @@ class Tape:
         self._states.clear()
         self._count, self._off, self._wanted = 0, False, wanted
 
+    def stop(self) -> None:
+        """Note no more operations of this step."""
+        self._off = True
+
     @property
     def operations(self) -> int:
         """The number of operations that were seen so far."""

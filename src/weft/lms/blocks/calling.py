@@ -12,13 +12,11 @@ Modules are known by weak references. Their `forward` is replaced while a step r
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
-from types import FrameType
 from typing import Any
 from weakref import ref
 
@@ -27,6 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from weft.lms.activations.tape import RandomState
+from weft.lms.blocks.spans import ModuleSpans
 from weft.lms.blocks.state import (
     CONTAINERS,
     ModuleState,
@@ -40,8 +39,7 @@ from weft.lms.blocks.state import (
     settings,
     tensors_of,
 )
-from weft.lms.device.torch_private import MODULE_CALL_CODE, NO_BACKWARD, backward_id
-from weft.lms.planning.blocks import ModuleSpan
+from weft.lms.device.torch_private import NO_BACKWARD, backward_id
 
 # Runs a module in the place of its `forward`: its number, the module, that `forward`, and what it is given.
 Runner = Callable[[int, torch.nn.Module, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -55,46 +53,10 @@ class RepeatedBlocks:
         self._device = device
         self._modules: list[ref[torch.nn.Module]] = []
         self._numbers: dict[int, int] = {}  # by the module's id
-        self._spans: dict[int, ModuleSpan] = {}  # of the step that is recorded, by number
-        self._last: set[int] = set()  # the modules that ran at the last event that was noted
-        self._parted: set[int] = set()  # modules that ran more than once
-        self.first: frozenset[int] = frozenset()  # modules that ran when a step saved its first tensor
+        self.noted = ModuleSpans(self.number, device)  # in the step that is recorded
         self._repeatable: dict[int, Hashable] = {}  # settings with which modules were tried, by number
         self._trials: list[_Trial] = []  # of this step
         self._refused: set[int] = set()  # in this step
-
-    # A step that is recorded.
-
-    def clear_spans(self) -> None:
-        """Begin to note modules. Some run already: they began before their step was known."""
-        self._spans.clear()
-        self._parted.clear()
-        running = {self.number(module) for module in _running()}
-        self._last, self.first = running, self.first | running
-
-    def spans(self) -> tuple[ModuleSpan, ...]:
-        """Return the parts of the step in which modules ran that were called once."""
-        return tuple(span for number, span in self._spans.items() if number not in self._parted)
-
-    def note(self, event: int, operations: int) -> None:
-        """Note the modules that run while a tensor is saved, after so many operations."""
-        if backward_id() != NO_BACKWARD:
-            return
-        running = {self.number(module): module for module in reversed(list(_running()))}
-        for depth, (number, module) in enumerate(running.items()):
-            before = self._spans.get(number)
-            if before is not None and number not in self._last:
-                self._parted.add(number)
-            self._spans[number] = ModuleSpan(
-                module=number,
-                kind=type(module).__qualname__,
-                depth=depth,
-                first=event if before is None else before.first,
-                last=event,
-                began=operations if before is None else before.began,
-                operations=0 if before is None else operations - before.began,
-            )
-        self._last = set(running)
 
     def number(self, module: torch.nn.Module) -> int:
         """Return the number of a module, which it keeps as long as it lives."""
@@ -369,12 +331,3 @@ def _replace_forward(module: torch.nn.Module, run: Callable[..., Any]) -> Callab
             own["forward"] = before
 
     return restore
-
-
-def _running() -> Iterator[torch.nn.Module]:
-    """Yield the modules whose forward passes run on this thread, the innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is MODULE_CALL_CODE:
-            yield frame.f_locals["self"]
-        frame = frame.f_back

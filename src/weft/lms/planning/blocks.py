@@ -16,7 +16,7 @@ from itertools import chain, pairwise
 
 from weft.lms.planning.launching import LaunchCost
 from weft.lms.planning.playback import Choice, Timeline, play
-from weft.lms.planning.recording import Rates, Recording
+from weft.lms.planning.recording import Rates, Recording, SavedSite
 from weft.lms.tuning import DEFAULTS, LmsTuning
 
 
@@ -31,6 +31,9 @@ class ModuleSpan:
     last: int  # the last event at which something was saved meanwhile
     began: int = 0  # operations that were done before,
     operations: int = 0  # and meanwhile
+    given: frozenset[int] = frozenset()  # sites that it was given as arguments
+    # Numbers and bytes of arguments that nobody else holds until the step ends and that autograd does not save.
+    unsaved: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +98,9 @@ def _bytes(recording: Recording, group: Iterable[ModuleSpan]) -> int:
 
 
 def _inside(recording: Recording, span: ModuleSpan) -> list[int]:
-    """Return the sites that a module saves besides the first one, which is its argument."""
+    """Return the sites that a module saves besides its arguments."""
     packs = recording.packs[span.first : span.last + 1]
-    return [index for saved in packs for index in saved][1:]
+    return [index for saved in packs for index in saved if index not in span.given]
 
 
 def _fewest(
@@ -137,20 +140,35 @@ def _fewest(
 def called_again(
     recording: Recording, spans: Sequence[ModuleSpan], rates: Rates, tuning: LmsTuning = DEFAULTS
 ) -> Timeline:
-    """Return the course of a step in which modules are called again, and all else is kept."""
+    """Return the course of a step in which modules are called again, and all else is kept.
+
+    A module's arguments are held until it is called again: those that autograd saves anyway are there for that, and
+    others are sites of their own then.
+    """
     sites = list(recording.sites)
     choices: list[Choice] = ["keep"] * len(sites)
+    given = frozenset[int]().union(*(span.given for span in spans))
+    unsaved: dict[int, SavedSite] = {}
     for span in spans:
-        inside = [index for index in _inside(recording, span) if sites[index].uses]
-        wanted = min(
-            (sites[index].uses[0] for index in inside), default=0
-        )  # all of them are there from then on
+        inside = [index for index in _inside(recording, span) if sites[index].uses and index not in given]
+        if not inside:
+            continue
+        wanted = min(sites[index].uses[0] for index in inside)  # all of them are there from then on
         took = sum(recording.seconds[span.first : span.last + 1])
         for place, index in enumerate(inside):
-            uses = tuple(sorted({wanted, *sites[index].uses}))
             cost = 0.0 if place else took
-            sites[index] = replace(
-                sites[index], uses=uses, recipe_s=cost, recipe_bytes=0, needs=(), replayed=()
-            )
-            choices[index] = "recipe"
+            again = replace(sites[index], recipe_s=cost, recipe_bytes=0, needs=(), replayed=())
+            sites[index], choices[index] = _used_at(again, wanted), "recipe"
+        for index in span.given:
+            sites[index] = _used_at(sites[index], wanted)
+        for number, size in span.unsaved:
+            argument = SavedSite(op="argument", module="", bytes=size, pack=span.first)
+            unsaved[number] = _used_at(unsaved.get(number, argument), wanted)
+    sites += unsaved.values()
+    choices += ["keep"] * len(unsaved)
     return play(replace(recording, sites=tuple(sites)), choices, rates, 1 << 62, tuning)
+
+
+def _used_at(site: SavedSite, event: int) -> SavedSite:
+    """Return a site that is wanted at an event, too."""
+    return replace(site, uses=tuple(sorted({event, *site.uses})))

@@ -14,7 +14,7 @@ from weft.lms.planning.blocks import BlockPlan, ModuleSpan, is_worth_trying, pla
 from weft.lms.planning.launching import LaunchCost, learned_share
 from weft.lms.planning.plan import Plan
 from weft.lms.planning.recording import Recording
-from weft.lms.planning.search import PlanSoFar, plans
+from weft.lms.planning.search import PlanSoFar, kept, plans
 from weft.lms.planning.shapes import ShapeKey, StepShape, StepShapes
 from weft.lms.planning.split import OptimizerStep, share
 
@@ -62,6 +62,8 @@ class Planning:
             return None
         watched = self.tuning.watched_steps
         shape = StepShape(recording, plan, size, key.kind, guessed=True, watched=watched, called=like.called)
+        shape.origin, shape.spans = like, like.spans
+        shape.wanted, shape.may_call = like.wanted, like.may_call
         self.shapes.add(self.shapes.bucket(key), shape)
         return shape
 
@@ -109,10 +111,19 @@ class Planning:
 
     def recorded(self, key: ShapeKey, recording: Recording, spans: tuple[ModuleSpan, ...] = ()) -> StepShape:
         """Plan a shape that was recorded for the first time; `spans` are the modules that ran."""
+        shape = StepShape(recording, kept(recording, self.budget.plannable, self.tuning), key.bytes, key.kind)
+        shape.spans, shape.watched = spans, self.tuning.watched_steps
         # The times of a first step are those of measuring it, too: little is known of how long one takes.
-        planned = self._planned(recording, 0, None, exact=True, patience=self.tuning.first_planning_share)
-        plan, watched = planned.plan, self.tuning.watched_steps
-        shape = StepShape(recording, plan, key.bytes, key.kind, watched=watched, spans=spans)
+        try:
+            planned = self._planned_with_margin(shape, patience=self.tuning.first_planning_share)
+        except BudgetError as error:
+            found = self._blocks(shape)
+            if found is None:
+                raise
+            shape.wanted, shape.without = found.modules, error
+            self.shapes.add(key, shape)
+            return shape
+        plan = shape.plan = planned.plan
         found = None if plan.keeps_all else self._blocks(shape)
         # A better plan may be found yet, but hardly one that much better.
         hoped_s = plan.timeline.seconds / (1.0 if planned.is_over else self.tuning.first_plan_excess)
@@ -123,23 +134,26 @@ class Planning:
 
     def recorded_called(self, key: ShapeKey, recording: Recording, plain: StepShape) -> StepShape:
         """Plan steps that call the modules again that those of a shape wanted; the shape itself if no plan fits."""
-        try:
-            plan = self._planned(recording, plain.margin, None, True, launching=plain.launching).plan
-        except BudgetError:
-            plain.wanted = frozenset()
-            return plain
         shape = StepShape(
             recording,
-            plan,
-            plain.bytes,
+            plain.plan,
+            key.bytes,
             plain.kind,
-            margin=plain.margin,
+            margin=0 if plain.without is not None or plain.varies else plain.margin,
             launching=plain.launching,
             watched=self.tuning.watched_steps,
             called=plain.wanted,
             plain=plain,
         )
+        try:
+            shape.plan = self._planned_with_margin(shape).plan
+        except BudgetError:
+            if plain.without is not None:
+                raise
+            plain.wanted = frozenset()
+            return plain
         plain.wanted = frozenset()
+        self.shapes.replace_guesses(plain)
         self.shapes.add(key, shape)
         return shape
 
@@ -147,9 +161,13 @@ class Planning:
         """Take in whether the modules that a shape wants to call again may be."""
         if shape is None:
             return
-        shape.may_call, shape.weighed = may_call, True
+        for each in (shape, shape.origin) if shape.origin is not None else (shape,):
+            each.may_call, each.weighed = may_call, True
+            each.wanted = shape.wanted if may_call else frozenset()
         if not may_call:
-            shape.wanted = frozenset()
+            if shape.without is not None:
+                self.shapes.forget(shape)
+                raise shape.without
             self._replan(shape, shape.recording, shape.plan)  # by what is known of launching
 
     def measured(self, shape: StepShape, recording: Recording) -> None:
@@ -223,7 +241,7 @@ class Planning:
 
     def _blocks(self, shape: StepShape) -> BlockPlan | None:
         """Return the best plan that calls modules again; None if there is none, or they cannot be tried."""
-        plain = not (shape.guessed or shape.varies or shape.is_last_pass or shape.called)
+        plain = not (shape.guessed or shape.is_last_pass or shape.called)
         over = shape.plan.native.peak - self.budget.plannable  # which leaves in the steps that try it
         if not plain or self.budget.pages_state or self.budget.pages_parameters or over > self._host_bytes():
             return None
@@ -277,16 +295,35 @@ class Planning:
         intervals, if they were measured. From the first one on, plans leave some room, and hang on no size.
         """
         recording = shape.recording if intervals is None else shape.recording.timed_by(intervals)
-        first = not shape.varies
-        if first:
-            shape.varies = True
-            shape.margin += self.budget.limit >> self.tuning.varied_limit_shift
-        elif evicted and shape.changes < self.tuning.varied_changes:
-            shape.margin += min(evicted, self.budget.limit >> self.tuning.varied_limit_shift)
-            shape.changes += 1
-        elif intervals is None:
+        first, part = not shape.varies, self.budget.limit >> self.tuning.varied_limit_shift
+        more = part if first else 0
+        if not first and evicted and shape.changes < self.tuning.varied_changes:
+            more, shape.changes = min(evicted, part), shape.changes + 1
+        if not more and intervals is None:
             return
+        shape.varies = True
+        rates = self.transfer.rates()
+        late_s = evicted / rates.out + evicted / rates.back
         self._replan(shape, recording, shape.plan if intervals is None else None)
+        if more:
+            self._leave_more(shape, more, late_s)
+        self._want_calling(shape, late_s)
+
+    def _leave_more(self, shape: StepShape, more: int, late_s: float) -> None:
+        """Have plans of a shape leave more room, unless that takes longer than to wait for what leaves late."""
+        margin, plan, search = shape.margin, shape.plan, shape.search
+        shape.margin += more
+        self._replan(shape, shape.recording, plan)
+        if shape.plan.timeline.seconds > plan.timeline.seconds + late_s:
+            shape.margin, shape.plan, shape.search = margin, plan, search
+
+    def _want_calling(self, shape: StepShape, late_s: float) -> None:
+        """Have modules called again where sizes follow the data, if that is faster: it depends on no size."""
+        if shape.weighed or shape.plan.keeps_all:
+            return
+        found, planned_s = self._blocks(shape), shape.plan.timeline.seconds + late_s
+        if found is not None and is_worth_trying(found, planned_s, planned_s, self.tuning):
+            shape.wanted = found.modules
 
     def reached(self, shape: StepShape, peak: int) -> None:
         """Take in the peak of a step that ran by its plan; above the limit, plan with a larger margin."""
@@ -329,11 +366,25 @@ class Planning:
 
     # Making plans.
 
+    def _planned_with_margin(self, shape: StepShape, patience: float | None = None) -> PlanSoFar:
+        """Look for a plan that leaves the margin of a shape free, or the least margin where there is none."""
+        planned = partial(self._planned, shape.recording, exact=True, launching=shape.launching)
+        try:
+            return planned(shape.margin, patience=patience)
+        except BudgetError:
+            shape.margin = self._least_margin
+            return planned(shape.margin, patience=patience)
+
+    @property
+    def _least_margin(self) -> int:
+        """The margin below zero of plans that take all of the budget, where there are no others."""
+        return self.budget.plannable - self.budget.limit
+
     def _planned(
         self,
         recording: Recording,
         margin: int,
-        like: Plan | None,
+        like: Plan | None = None,
         exact: bool = False,
         link: float = 1.0,
         launching: float = 0.0,
@@ -418,8 +469,10 @@ class Planning:
                     shape.reserve, shape.shares = 0, False
                 elif shape.margin > self.budget.limit >> self.tuning.least_margin_shift:
                     shape.margin //= 2  # some of it is better than no plan; memory is watched
-                elif shape.margin:
+                elif shape.margin > 0:
                     shape.margin = 0
+                elif shape.margin > self._least_margin:
+                    shape.margin = self._least_margin
                 elif shape.plain is not None:
                     self.shapes.forget(shape)  # more is in use now: its plan has no room any more
                     return

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
@@ -103,7 +104,9 @@ class _Player:
                 self.wanted[self.needs[index]].append(index)
         self.clock = self.recipe_s = self.stall_s = self.out_free = self.back_free = self.back_s = 0.0
         self.levels = [0] * len(recording.seconds)  # bytes in each interval
-        self.ours = self.peak = self.peak_interval = self.moved = self.host = self.host_peak = 0
+        self.ours = self.swapped = self.peak = self.peak_interval = self.moved = self.host = (
+            self.host_peak
+        ) = 0
         self.here = [False] * len(recording.sites)
         self.leaving: deque[tuple[int, float]] = deque()  # sites, and when their copies out are done
         self.coming: dict[int, float] = {}  # sites, and when their copies back are done
@@ -249,12 +252,26 @@ class _Player:
         while self.queue and self.queue[0][0] <= event:
             index = self.queue[0][1]
             site, need = self.recording.sites[index], self.needs[index]
-            if need > event:
-                ahead = max(self.recording.other[event + 1 : need + 1], default=0)
-                if self.ours + site.bytes + ahead > self.limit:
-                    return
+            came = self.swapped + site.bytes
+            if need > event and came + max(self.expected[event + 1 : need + 1]) > self.limit:
+                return
             self.queue.popleft()
             self._return(index, event)
+
+    @cached_property
+    def expected(self) -> list[int]:
+        """The bytes in each interval without those of swapped sites: what is made again takes room before it is there,
+        so nothing that comes back early may have that.
+        """
+        change = [0] * (len(self.other) + 1)
+        for index, site in enumerate(self.recording.sites):
+            if self.choices[index] != "swap":
+                begin = site.pack if self.choices[index] == "keep" else self.needs[index]
+                end = max(site.last + 1, self.held_ends.get(index, 0))
+                if begin < end:
+                    change[begin + 1] += site.bytes
+                    change[min(end, len(self.other) - 1) + 1] -= site.bytes
+        return [ours + other for ours, other in zip(accumulate(change), self.other, strict=False)]
 
     def _return(self, index: int, event: int) -> None:
         """Start the copy back of a site; one that others still hold is on the device without a copy."""
@@ -298,8 +315,12 @@ class _Player:
         if not self.here[index]:
             self.here[index] = True
             self.ours += self.recording.sites[index].bytes
+            if self.choices[index] == "swap":
+                self.swapped += self.recording.sites[index].bytes
 
     def _leave(self, index: int) -> None:
         if self.here[index]:
             self.here[index] = False
             self.ours -= self.recording.sites[index].bytes
+            if self.choices[index] == "swap":
+                self.swapped -= self.recording.sites[index].bytes

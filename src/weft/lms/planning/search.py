@@ -108,6 +108,13 @@ def plans(
     yield best.plan(begin(best.family))
 
 
+def kept(recording: Recording, limit: int, tuning: LmsTuning = DEFAULTS) -> Plan:
+    """Return the plan that keeps everything, whatever that takes."""
+    rates = Rates(out=1.0, back=1.0)  # nothing is copied
+    native = play(recording, ["keep"] * len(recording.sites), rates, UNLIMITED, tuning)
+    return _PlanSearch(recording, limit, rates, UNLIMITED, PlanFamily(), native, tuning).kept()
+
+
 class PlanSoFar:
     """A search for a plan that is not over: the best one so far, which is found first of all."""
 

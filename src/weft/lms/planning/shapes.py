@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, log
 from typing import Any
 
+from weft.errors import BudgetError
 from weft.lms.planning.blocks import ModuleSpan
 from weft.lms.planning.plan import Plan
 from weft.lms.planning.recording import Recording, SavedSite
@@ -32,7 +33,8 @@ class StepShape:
     plan: Plan
     bytes: int = 0  # of the first saved tensor
     kind: Hashable = None  # of the first saved tensor
-    guessed: bool = False  # from recordings of other shapes
+    guessed: bool = False  # from recordings of other shapes,
+    origin: StepShape | None = None  # of which this one was the nearest
     steps: int = 0  # since the plan was measured anew
     margin: int = 0  # bytes, learned from peaks that were higher than planned
     reserve: int = 0  # bytes of the budget that the plan leaves to optimizer state
@@ -66,6 +68,7 @@ class StepShape:
     may_call: bool = False  # they were tried, and may be
     weighed: bool = False  # it is decided whether any are wanted, or whether it is faster that way
     plain: StepShape | None = None  # the same steps without that, to go back to
+    without: BudgetError | None = None  # why no plan fits without that
 
     @property
     def is_on_trial(self) -> bool:
@@ -99,11 +102,19 @@ class StepShapes:
         becomes the one that does not.
         """
         for key, known in tuple(self.known.items()):
-            if known is shape and known.plain is not None:
+            if known is shape and known.plain is not None and known.plain.without is None:
                 self.known[key] = known.plain
             elif known is shape or (shape is not None and known.last_pass is shape):
                 del self.known[key]
                 self.refused.add(key)
+
+    def replace_guesses(self, shape: StepShape) -> None:
+        """Drop a guess, its origin and all other guesses of the kind: the next ones are made from another recording."""
+        if shape.origin is None:
+            return
+        for key, known in tuple(self.known.items()):
+            if known is shape.origin or (known.guessed and known.kind == shape.kind):
+                del self.known[key]
 
     def forget_all(self) -> None:
         """Forget all shapes, since other things are on the device than when they were recorded."""
@@ -124,6 +135,7 @@ class StepShapes:
             return None
         size = int(self.tuning.shape_bucket ** bucket[1])
         seen = [shape for shape in self.known.values() if shape.kind == key.kind and not shape.guessed]
+        seen = [shape for shape in seen if shape.called] or seen
         if not seen:
             return None
         nearest = min(seen, key=lambda shape: abs(log(shape.bytes / size)))
