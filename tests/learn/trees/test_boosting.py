@@ -15,6 +15,7 @@ from sklearn.metrics import log_loss, mean_pinball_loss
 from tests.learn.data import classes, numbers
 
 from weft.learn import GradientBoostingClassifier, GradientBoostingRegressor, export_text
+from weft.learn.trees.boosted.losses import LogLoss, MultinomialDeviance
 
 Array = np.ndarray[Any, Any]
 
@@ -22,7 +23,7 @@ Array = np.ndarray[Any, Any]
 @pytest.mark.parametrize("count", [2, 3])
 def test_classes_no_worse_than_scikit_learns(count: int) -> None:
     X, y = classes(3000, 6, count)
-    ours = GradientBoostingClassifier(n_estimators=30).fit(X[:2000], y[:2000])
+    ours = GradientBoostingClassifier(n_estimators=30, l2_regularization=0.0).fit(X[:2000], y[:2000])
     theirs = sk.HistGradientBoostingClassifier(max_iter=30, early_stopping=False)
     theirs.fit(X[:2000], y[:2000])
     mine, other = (log_loss(y[2000:], model.predict_proba(X[2000:])) for model in (ours, theirs))
@@ -48,9 +49,9 @@ def test_the_first_tree_of_squares_is_a_regression_tree() -> None:
     from tests.learn.trees.walks import same_splits
 
     X, y = numbers(250, 4)
-    ours = GradientBoostingRegressor(n_estimators=1, learning_rate=1.0, max_depth=3, min_samples_leaf=1).fit(
-        X, y
-    )
+    ours = GradientBoostingRegressor(
+        n_estimators=1, learning_rate=1.0, max_depth=3, min_samples_leaf=1, l2_regularization=0.0
+    ).fit(X, y)
     exact = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y)
     np.testing.assert_allclose(ours.predict(X), exact.predict(X), rtol=1e-6)
     as_tree = ours.estimators_[0, 0]
@@ -130,10 +131,52 @@ def test_weights_are_as_good_as_repeating() -> None:
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-3)
 
 
+def test_steps_of_two_classes_are_those_of_their_log_odds() -> None:
+    random = np.random.default_rng(0)
+    raw = np.asfortranarray(random.normal(size=(50, 2)))
+    y, weights = random.integers(0, 2, 50), random.uniform(0.5, 2.0, 50)
+    first, second, loss = MultinomialDeviance(2).derivatives(raw, y, weights)
+    odds = (raw[:, 1] - raw[:, 0])[:, None]
+    one_first, one_second, one_loss = LogLoss().derivatives(odds, y.astype(float), weights)
+    steps = first / second
+    np.testing.assert_allclose(steps[:, 1] - steps[:, 0], (one_first / one_second)[:, 0])
+    assert loss == pytest.approx(one_loss)
+    assert (second <= MultinomialDeviance(2).curved * weights[:, None]).all()
+
+
+@pytest.mark.parametrize("kind", [GradientBoostingClassifier, GradientBoostingRegressor])
+def test_weights_that_sum_to_one_shrink_no_leaf_to_nothing(kind: type) -> None:
+    X, y = classes(400, 4, 2)
+    whole = kind(n_estimators=5).fit(X, y, np.ones(len(y)))
+    light = kind(n_estimators=5).fit(X, y, np.full(len(y), 1 / len(y)))
+    how = "predict_proba" if hasattr(whole, "predict_proba") else "predict"
+    np.testing.assert_allclose(getattr(light, how)(X), getattr(whole, how)(X), rtol=1e-3)
+
+
+def test_the_rate_grows_with_what_the_rows_tell() -> None:
+    def rate(rows: int, **settings: Any) -> float:
+        X = np.arange(rows, dtype=np.float64)[:, None]
+        model = GradientBoostingRegressor(**{"n_estimators": 2, "max_depth": 1, **settings})
+        found: float = model.fit(X, X[:, 0] % 7).learning_rate_
+        return found
+
+    assert rate(1_500) == 0.1
+    assert 0.1 < rate(4_000) < 0.2
+    assert rate(12_000) == 0.2
+    assert rate(12_000, n_estimators=200) == rate(12_000, loss="absolute_error") == 0.1
+    assert rate(12_000, learning_rate=0.03) == 0.03
+    rare = np.arange(30_000) % 100 == 0
+    model = GradientBoostingClassifier(n_estimators=2).fit(np.arange(30_000)[:, None], rare)
+    assert model.learning_rate_ == 0.1, "of a rare class few rows tell anything"
+    first = model.learning_rate_ = 0.15
+    model.set_params(n_estimators=3, warm_start=True).fit(np.arange(30_000)[:, None], rare)
+    assert model.learning_rate_ == first, "a warm start goes on as it began"
+
+
 def test_missing_values_and_sparse_tables() -> None:
     X, y = classes(1500, 4, 2)
     X[np.random.default_rng(0).random(X.shape) < 0.3] = np.nan
-    model = GradientBoostingClassifier(n_estimators=20).fit(X, y)
+    model = GradientBoostingClassifier(n_estimators=20, l2_regularization=0.0).fit(X, y)
     theirs = sk.HistGradientBoostingClassifier(max_iter=20, early_stopping=False).fit(X, y)
     assert abs(log_loss(y, model.predict_proba(X)) - log_loss(y, theirs.predict_proba(X))) < 0.01
     full = np.nan_to_num(X)

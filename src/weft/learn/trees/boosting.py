@@ -37,8 +37,9 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
 
     Parameters and attributes are those of scikit-learn's GradientBoostingClassifier, with some of its histogram twin:
     `max_bins`, `l2_regularization`, `categorical_features` ("from_dtype": a frame's categorical columns; names, places
-    or a mask), `monotonic_cst` and `interaction_cst`, and its defaults: up to 31 leaves of at least 20 rows. Missing
-    values are allowed. Trees are judged by first and second derivatives; `criterion` has no effect. Columns of more
+    or a mask), `monotonic_cst` and `interaction_cst`, and its defaults: up to 31 leaves of at least 20 rows. An L2
+    penalty of 1 is XGBoost's. `learning_rate="auto"` is 0.1, and up to 0.2 on tables of many rows. Missing values are
+    allowed. Trees are judged by first and second derivatives; `criterion` has no effect. Columns of more
     than 255 categories become ordered target statistics.
     """
 
@@ -46,7 +47,7 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
         self,
         *,
         loss: str = "log_loss",
-        learning_rate: float = 0.1,
+        learning_rate: float | str = "auto",
         n_estimators: int = 100,
         subsample: float = 1.0,
         criterion: str = "deprecated",
@@ -66,7 +67,7 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
         tol: float = 1e-4,
         ccp_alpha: float = 0.0,
         max_bins: int = MOST,
-        l2_regularization: float = 0.0,
+        l2_regularization: float = 1.0,
         categorical_features: Any = "from_dtype",
         monotonic_cst: Any = None,
         interaction_cst: Any = None,
@@ -166,7 +167,7 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: igno
         self,
         *,
         loss: str = "squared_error",
-        learning_rate: float = 0.1,
+        learning_rate: float | str = "auto",
         n_estimators: int = 100,
         subsample: float = 1.0,
         criterion: str = "deprecated",
@@ -188,7 +189,7 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):  # type: igno
         tol: float = 1e-4,
         ccp_alpha: float = 0.0,
         max_bins: int = MOST,
-        l2_regularization: float = 0.0,
+        l2_regularization: float = 1.0,
         categorical_features: Any = "from_dtype",
         monotonic_cst: Any = None,
         interaction_cst: Any = None,

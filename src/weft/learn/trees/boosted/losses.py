@@ -91,10 +91,11 @@ class Exponential(LogLoss):
 class MultinomialDeviance:
     """Several classes; probabilities are the softmax of raw predictions."""
 
-    steep, curved = 1.0, 0.25
+    steep = 1.0
 
     def __init__(self, classes: int):
         self.outputs = classes
+        self.curved = 0.25 * classes / (classes - 1)  # see class_derivatives
 
     def start(self, y: Array, weights: Array) -> Array:
         shares = np.bincount(y, weights=weights, minlength=self.outputs) / weights.sum()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 from numbers import Integral
 from typing import Any, Self
@@ -30,6 +31,7 @@ from weft.learn.trees.boosted.losses import (
     BoostingLoss,
 )
 from weft.learn.trees.boosted.moving import add_coded_round, align, can_be_coded
+from weft.learn.trees.boosted.rate import LEAST, automatic_rate
 from weft.learn.trees.boosted.rounds import RoundSettings, Rows, boosting_round
 from weft.learn.trees.boosted.statistics import (
     NO_STATISTICS,
@@ -150,6 +152,9 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             dense = isinstance(codes, Codes) and not sparse.issparse(held[0])
             bins: Any = codes.bins
             held = *held, code_table(held[0], bins, team, grouped=True) if dense else None
+        if not (self.trees_ and self.learning_rate == "auto" and hasattr(self, "learning_rate_")):
+            self.learning_rate_ = self._rate(raw, y, weights)
+        settings = replace(settings, rate=self.learning_rate_)
         rows = Rows(codes, y, weights, raw)
         alive = np.flatnonzero(weights > 0).astype(np.int32)
         past: list[float] = []
@@ -297,16 +302,27 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         split = split if isinstance(split, Integral) else max(2, ceil(split * rows))
         self.max_features_ = count_features(self.max_features, columns)
         return RoundSettings(
-            rate=float(self.learning_rate),
+            rate=LEAST,  # until raw predictions tell more, see _rate
             max_depth=ENDLESS if self.max_depth is None else int(self.max_depth),
             min_split=max(int(split), 2 * leaf),
             min_rows=leaf,
             min_gain=float(self.min_impurity_decrease) * float(weights.sum()),
             max_features=self.max_features_,
             max_leaves=self.max_leaf_nodes or 0,
-            l2=float(self.l2_regularization),
+            l2=self._penalty(weights),
             constraints=self._constraints(),
         )
+
+    def _rate(self, raw: Array, y: Array, weights: Array) -> float:
+        """Return the learning rate: as asked for, or by what the rows tell."""
+        if self.learning_rate == "auto":
+            return automatic_rate(self._loss, raw, y, weights, int(self.n_estimators))
+        return float(self.learning_rate)
+
+    def _penalty(self, weights: Array) -> float:
+        """Return the L2 penalty: as asked for where rows weigh one or more on average, and as much less as they do."""
+        heavy, many = sum_over_workers([float(weights.sum()), float((weights > 0).sum())])
+        return float(self.l2_regularization) * min(1.0, float(heavy) / max(float(many), 1.0))
 
     def _constraints(self) -> Constraints:
         """Return what trees must keep to; kinds of boosting without these parameters have none."""
@@ -400,7 +416,8 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return X, y
 
     def _check(self) -> None:
-        inputs.check_number("learning_rate", self.learning_rate)
+        if self.learning_rate != "auto":
+            inputs.check_number("learning_rate", self.learning_rate)
         inputs.check_count("n_estimators", self.n_estimators, least=1)
         inputs.check_number("l2_regularization", self.l2_regularization)
         inputs.check_number("min_impurity_decrease", self.min_impurity_decrease)

@@ -40,10 +40,14 @@ def logistic_derivatives(raw: Array, y: Array, weights: Array, first: Array, sec
 def class_derivatives(raw: Array, y: Array, weights: Array, first: Array, second: Array) -> float:
     """Fill in the derivatives of the log-loss of several classes; returns the loss, weighted.
 
+    Second derivatives of K classes are p (1 - p) K / (K - 1): there is one raw prediction more than there need be, and
+    steps that are each taken as if the others stood still would go too far by that factor.
+
     All are (rows, classes) in column order: classes are gone through one after the other, for a block of rows.
     """
     loss = 0.0
     rows, many = raw.shape
+    factor = many / (many - 1.0)
     most, total = np.empty(256), np.empty(256)
     for start in range(0, rows, 256):
         count = min(256, rows - start)
@@ -66,7 +70,7 @@ def class_derivatives(raw: Array, y: Array, weights: Array, first: Array, second
                 row = start + i
                 p = first[row, k] * total[i]
                 first[row, k] = weights[row] * p
-                second[row, k] = weights[row] * p * (1.0 - p)
+                second[row, k] = factor * weights[row] * p * (1.0 - p)
         for i in range(count):
             first[start + i, y[start + i]] -= weights[start + i]
     return loss
