@@ -36,7 +36,6 @@ from weft.learn.trees.kernels.depth import (
     places_below,
 )
 from weft.learn.trees.kernels.level import (
-    add_words,
     build_group,
     category_sides,
     pure,
@@ -131,8 +130,7 @@ class _Growth:
         self.pool = space.pool(1, (len(self.groups), words.shape[0], 2048))
 
     def run(self) -> Grown:
-        total = np.empty(self.words.shape[0], np.int64)
-        add_words(self.words, 0, len(self.order), total)
+        total = self.words.sum(axis=1)
         rows = np.array([len(self.order)])
         if self.merge:
             self.merge(total)
@@ -213,6 +211,7 @@ class _Growth:
         gains, cuts = np.empty((len(slots), columns)), np.empty((len(slots), columns, 3), np.int64)
         values = self.limited.values_of(len(slots))
         bounds = self.limited.bounds_of(plan.nodes)
+        kinds = self.rules.kinds
 
         def build(group: int) -> None:
             build_group(
@@ -258,7 +257,7 @@ class _Growth:
                 self.fields,
                 self.scales,
                 self.limits,
-                self.rules.asked,
+                *kinds,
                 gains,
                 cuts,
             )

@@ -12,7 +12,6 @@ from weft.learn.trees.growth.grown import Grown, depth_first, renumbered
 from weft.learn.trees.growth.rules import SplitRules
 from weft.learn.trees.growth.stored import StoredCodes
 from weft.learn.trees.kernels.depth import drawn_features, places_below
-from weft.learn.trees.kernels.level import add_words
 from weft.learn.trees.kernels.stored import add_stored, search_stored, split_marked, split_stored, sum_left
 
 Array = np.ndarray[Any, Any]
@@ -64,8 +63,7 @@ class StoredGrowth:
         self.seed = seed
 
     def run(self) -> Grown:
-        total = np.empty(self.words.shape[0], np.int64)
-        add_words(self.words, 0, len(self.order), total)
+        total = self.words.sum(axis=1)
         root = StoredNode(0, len(self.order), 0, total, np.uint64(self.seed))
         if self._open(root):
             root.hist = self._built(root)

@@ -52,6 +52,14 @@ class Packing:
         """Whether the first two fields share the only word, and the third is the first again."""
         return self.words == 1 and len(self.fields) == 3 and self.fields[2] == self.fields[0]
 
+    @property
+    def counted(self) -> bool:
+        """Whether the first two fields share the first of two words, and the third is the second."""
+        if self.words != 2 or len(self.fields) != 3:
+            return False
+        n, a, count = self.fields
+        return n.word == a.word == 0 and count.word == 1 and count.shift == 0
+
 
 @dataclass(frozen=True)
 class Extent:

@@ -55,6 +55,14 @@ class SplitRules:
         return None if self.packing.paired and self.criterion == PAIR else self.criterion
 
     @property
+    def kinds(self) -> tuple[int | None, int | None, int | None]:
+        """The criterion as `search_group` takes it, in the place of the packing that it reads: paired, counted, any."""
+        if self.asked is None:
+            return self.criterion, None, None
+        counted = self.packing.counted and self.criterion == PAIR
+        return (None, self.criterion, None) if counted else (None, None, self.criterion)
+
+    @property
     def limits(self) -> Array:
         least = max(float(self.min_rows) if self.packing.fields[0].scale == 1.0 else 0.0, self.min_weight)
         # Sides that hold no row are never looked at, so that one row need not be counted.

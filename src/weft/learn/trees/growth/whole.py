@@ -28,19 +28,13 @@ def can_grow_whole(codes: Codes, words: Array, rules: SplitRules, team: ThreadTe
         rules.criterion == PAIR
         and not rules.classes
         and not rules.min_weight
-        and (rules.packing.paired or _is_counted(rules))
+        and (rules.packing.paired or rules.packing.counted)
         and codes.apart is not None
         and codes.window is None
         and not codes.bins.categorical.any()
         and not rules.constraints.any
         and (team.size == 1 or words.shape[1] * codes.columns <= SMALL)
     )
-
-
-def _is_counted(rules: SplitRules) -> bool:
-    """Return whether the first word holds N and A, and the second counts rows."""
-    n, a, *rest = rules.packing.fields
-    return rules.packing.words == 2 and n.word == a.word == 0 and [one.word for one in rest] == [1]
 
 
 def grow_whole(
@@ -58,7 +52,9 @@ def grow_whole(
         most = min(most, 2 * rules.max_leaves - 1)
     size = int(begins[-1]) * len(words)
     kept = rules.max_leaves or min(rules.max_depth, DEEP)
-    kept = min(kept, rows // FEW, BUDGET_BYTES // (8 * size))
+    # To list a row's bin takes as long as to look at two that may be empty.
+    few = min(FEW, int(begins[-1]) // (2 * codes.columns))
+    kept = min(kept, rows // max(1, few), BUDGET_BYTES // (8 * size))
     nodes, gains = np.empty((max(most, 1), 9), np.int32), np.empty(max(most, 1))
     arguments: tuple[Any, ...] = (
         codes.groups,
@@ -71,6 +67,7 @@ def grow_whole(
         rules.min_split,
         min(rules.max_features, codes.columns),
         rules.max_leaves,
+        few,
         rules.packing.table,
         rules.packing.scales,
         rules.limits,

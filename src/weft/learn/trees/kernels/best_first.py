@@ -34,7 +34,7 @@ from weft.learn.trees.kernels.split import L2, LEAST, MIN_GAIN, MIN_ROWS, MISSIN
 
 Array = Any  # inside compiled code the types are Numba's
 
-FEW = 48  # rows up to which a node lists its bins
+FEW = 48  # rows up to which a node may list its bins
 WORD, ROWS, PLACE, SIDE = range(4)  # of what a search passes on
 
 
@@ -284,6 +284,7 @@ def grow_best_first(
     min_split: int,
     max_features: int,
     max_leaves: int,
+    few: int,
     fields: Array,
     scales: Array,
     limits: Array,
@@ -299,7 +300,8 @@ def grow_best_first(
     `groups` is (groups, rows) uint64, eight codes each, and `apart` (features, rows) has the same codes; the bins of a
     feature are begins[feature] : begins[feature + 1], 256 of them where values are missing. `criterion` is None where
     no rows are counted, else each bin has a count beside its word. `pool` is (slots, bins * (1 or 2));
-    the first slot is never kept. `max_leaves` is 0 where any number will do. Fills nodes (see depth.py) and gains, in
+    the first slot is never kept. `max_leaves` is 0 where any number will do; nodes of up to `few` rows list their bins,
+    and need no slot. Fills nodes (see depth.py) and gains, in
     depth-first order; returns how many nodes there are.
     """
     many, features = 1 if criterion is None else 2, len(begins) - 1
@@ -338,13 +340,13 @@ def grow_best_first(
             gains[node] = 0.0
             rows = stop - start
             able = rows >= min_split and depth < max_depth and (leaves < max_leaves or max_leaves == 0)
-            listed = rows <= FEW
+            listed = rows <= few
             if part == 0:
                 slots[first], slots[first + children - 1] = -1, -1
                 if able and not listed and kept >= 0:
                     other = 2 * first + 1 - large
                     begin, end = nodes[other, START], nodes[other, STOP]
-                    if end - begin > FEW and end - begin >= min_split and free_count > 0:
+                    if end - begin > few and end - begin >= min_split and free_count > 0:
                         free_count -= 1
                         slot = free[free_count]
                         slots[other] = slot

@@ -67,8 +67,7 @@ def add_group(
             for i in range(len(value)):
                 _add_all(hist, own[i], value[i])
         else:
-            for i in range(fetched):
-                prefetch(codes, np.uint32(ahead[i]))
-                _add_all(hist, codes[np.uint32(rows[i])], value[i])
-            for i in range(fetched, len(value)):
+            for i in range(len(value)):
+                if i < fetched:
+                    prefetch(codes, np.uint32(ahead[i]))
                 _add_all(hist, codes[np.uint32(rows[i])], value[i])

@@ -12,6 +12,7 @@ from weft.learn.trees.kernels.split import (
     L2,
     MISSING,
     NONE,
+    best_counted_cut,
     best_cut,
     best_pair_cut,
     field,
@@ -70,13 +71,16 @@ def search_group(
     fields: Array,
     scales: Array,
     limits: Array,
+    paired: int | None,
+    counted: int | None,
     criterion: int | None,
     gains: Array,
     cuts: Array,
 ) -> None:
     """Take siblings' histograms from their parents', then find the best cut of each feature of the group in each node.
 
-    `categorical` is None where no feature is: Numba then leaves out what sorts categories.
+    What is None is left out by Numba, and not compiled: `categorical` where no feature is, and all but one of `paired`
+    (N and A share the only word), `counted` (a second word counts rows) and `criterion` (any other packing).
 
     Writes gains[node, feature] and cuts[node, feature] = (bin, next bin, missing go left). The bins that go left where
     a categorical feature is cut are found again, by `category_sides`, for the one that wins.
@@ -104,11 +108,16 @@ def search_group(
             if categorical is not None:  # noqa: SIM102  left out by Numba as a whole
                 if categorical[feature]:
                     put_by_rate(entries, bins, filled, fields, scales, limits)
-            if criterion is None:
+            score, place, to_left = NONE, -1, False
+            if paired is not None:
                 score, place, to_left = best_pair_cut(
                     entries, filled, missing[0], totals[node, 0], fields, scales, limits, NONE
                 )
-            else:
+            if counted is not None:
+                score, place, to_left = best_counted_cut(
+                    entries, filled, missing, totals[node], fields, scales, limits
+                )
+            if criterion is not None:
                 score, place, to_left = best_cut(
                     entries, filled, missing, totals[node], fields, scales, limits, criterion, left, right
                 )
@@ -187,16 +196,6 @@ def split_rows(
     for i in range(len(rows) - np.int64(near)):
         rows[near + np.uint64(i)] = others[i]
     return start + np.int64(near)  # type: ignore[return-value]  # Numba's int64
-
-
-@scalar_kernel
-def add_words(words: Array, start: int, stop: int, out: Array) -> None:
-    """Return the sums of the words of some rows."""
-    for w in range(words.shape[0]):
-        total = 0
-        for i in range(start, stop):
-            total += words[w, i]
-        out[w] = total
 
 
 @scalar_kernel

@@ -39,7 +39,9 @@ def field(words: Array, which: int, fields: Array, scales: Array) -> float:
 
 @inlined
 def _pair_score(words: Array, fields: Array, scales: Array, limits: Array) -> float:
-    n, a = field(words, 0, fields, scales), field(words, 1, fields, scales)
+    # Not by `field`: what is called here is compiled on its own, before the first fit of all.
+    n = ((words[fields[0, 0]] >> fields[0, 1]) & fields[0, 2]) * scales[0]
+    a = ((words[fields[1, 0]] >> fields[1, 1]) & fields[1, 2]) * scales[1]
     return a * a / (n + limits[L2]) if n > 0 else 0.0
 
 
@@ -125,7 +127,7 @@ def _cut_score(
 
 
 @inlined
-def _best_counted_cut(
+def best_counted_cut(
     entries: Array, count: int, missing: Array, total: Array, fields: Array, scales: Array, limits: Array
 ) -> tuple[float, int, bool]:
     """`best_cut` where N and A share the first word and the second counts rows, by products as in `best_pair_cut`."""
@@ -181,7 +183,7 @@ def best_cut(
     """
     words = total.shape[0]
     if words == 2 and criterion == PAIR and fields[1, 0] == 0 and fields[2, 0] == 1 and fields[2, 1] == 0:
-        return _best_counted_cut(entries, count, missing, total, fields, scales, limits)
+        return best_counted_cut(entries, count, missing, total, fields, scales, limits)
     absent = True
     for w in range(words):
         absent = absent and missing[w] == 0
