@@ -88,14 +88,30 @@ def boosting_round(
     if before is None:
         before = loss.value(rows.raw, rows.y, rows.weights)
     others = current_workers()
+    merge = None if others is None else others.add
+    (many,) = sum_over_workers([len(chosen)])
 
     def grown_for(output: int, team: ThreadTeam) -> tuple[Grown, Array]:
         g, h = np.ascontiguousarray(first[:, output]), np.ascontiguousarray(second[:, output])
         space = rows.spaces.of_this_thread()
         order = space.like("chosen", chosen)
         order[:] = chosen
-        packing, words = _words(rows, g, h, order, loss, settings, space)
-        rules = SplitRules(
+        packing, words = _words(rows, g, h, order, int(many), loss, settings, space)
+        rules = _rules(packing, settings, space)
+        grown = grow(rows.codes, order, words, rules, team, seed=seed + output, merge=merge, space=space)
+        return grown, _steps(grown, rows, g, h, words, packing, loss, settings, output)
+
+    if team.size > 1 and loss.outputs > 1 and others is None:  # a thread for each class
+        alone = team.alone()
+        return list(team.map(lambda output: grown_for(output, alone), range(loss.outputs))), before
+    return [grown_for(output, team) for output in range(loss.outputs)], before
+
+
+def _rules(packing: Packing, settings: RoundSettings, space: Space) -> SplitRules:
+    """Return the rules of a tree; those of the tree before it where nothing changed."""
+    kept = space.rules
+    if kept is None or kept[0] is not packing or kept[1] is not settings:
+        made = SplitRules(
             packing,
             PAIR,
             max_depth=settings.max_depth,
@@ -107,14 +123,9 @@ def boosting_round(
             max_leaves=settings.max_leaves,
             constraints=settings.constraints,
         )
-        merge = None if others is None else others.add
-        grown = grow(rows.codes, order, words, rules, team, seed=seed + output, merge=merge, space=space)
-        return grown, _steps(grown, rows, g, h, words, packing, loss, settings, output)
-
-    if team.size > 1 and loss.outputs > 1 and others is None:  # a thread for each class
-        alone = team.alone()
-        return list(team.map(lambda output: grown_for(output, alone), range(loss.outputs))), before
-    return [grown_for(output, team) for output in range(loss.outputs)], before
+        kept = space.rules = packing, settings, made
+    rules: SplitRules = kept[2]
+    return rules
 
 
 def _words(
@@ -122,30 +133,29 @@ def _words(
     g: Array,
     h: Array,
     order: Array,
+    many: int,
     loss: BoostingLoss,
     settings: RoundSettings,
     space: Space,
 ) -> tuple[Packing, Array]:
     """Derivatives of the chosen rows as words; second ones that only count rows leave more room to the first."""
     count = settings.min_rows > 1
-    (many,) = sum_over_workers([float(len(order))])
     if loss.curved == 1.0 and rows.even:
         largest = loss.steep or largest_over_workers(_steepest(g)) or 1.0
-        extent = Extent(
-            int(many), many, 1.0, True, largest * (1 + 1e-6)
-        )  # more than half the digits may round
+        # More than half the digits may round.
+        extent = Extent(many, float(many), 1.0, True, largest * (1 + 1e-6))
         packing = pair_packing(extent, count_rows=count, ones=True)
         n, a, _ = packing.fields
-        words = space.like("packed", np.empty((1, len(order)), np.int64))
+        words = space.exactly("packed", 1, len(order))
         pack_derivatives(order, g, h, 1 / a.scale, 1 / n.scale, a.shift, words[0])
         return packing, words
     heaviest = rows.heaviest
     steep = loss.steep * heaviest if loss.steep else largest_over_workers(_steepest(g))
     curved = loss.curved * heaviest if loss.curved else largest_over_workers(float(h.max(initial=0.0)))
-    extent = Extent(int(many), 0.0, max(curved, 1e-300), False, max(steep, 1e-300))
+    extent = Extent(many, 0.0, max(curved, 1e-300), False, max(steep, 1e-300))
     packing = derivative_packing(extent, count_rows=count)
     n, a, _ = packing.fields
-    words = space.like("packed", np.empty((packing.words, len(order)), np.int64))
+    words = space.exactly("packed", packing.words, len(order))
     if packing.words > 1:
         words[-1] = 1
     if n.word == a.word:

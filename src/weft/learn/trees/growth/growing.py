@@ -71,7 +71,7 @@ def grow(
         nodes, gains = deep(codes.values, codes.columns, order, words, 0, np.uint64(seed), rules)
         grown = Grown(nodes, gains, order, {})
         return best_first(grown, rules.max_leaves) if rules.max_leaves else grown
-    if merge is None and can_grow_whole(codes, words, rules, team):
+    if merge is None and can_grow_whole(codes, words, rules, team, space):
         whole = grow_whole(codes, order, words, rules, seed, space)
         if whole is not None:
             return whole

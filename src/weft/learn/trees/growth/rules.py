@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class SplitRules:
     max_leaves: int = 0  # 0: any number; else those that gain most are split
     constraints: Constraints = field(default_factory=lambda: Constraints())
 
-    @property
+    @cached_property
     def asked(self) -> int | None:
         """The criterion as kernels take it: None, where N and A share the only word."""
         return None if self.packing.paired and self.criterion == PAIR else self.criterion
@@ -62,7 +63,7 @@ class SplitRules:
         counted = self.packing.counted and self.criterion == PAIR
         return (None, self.criterion, None) if counted else (None, None, self.criterion)
 
-    @property
+    @cached_property
     def limits(self) -> Array:
         least = max(float(self.min_rows) if self.packing.fields[0].scale == 1.0 else 0.0, self.min_weight)
         # Sides that hold no row are never looked at, so that one row need not be counted.

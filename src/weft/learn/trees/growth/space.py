@@ -18,6 +18,8 @@ class Space:
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
         self.compiled: set[int | None] = set()  # the criteria that the kernel of whole trees is there for
+        self.rules: Any = None  # of the tree before, with what they were made of
+        self.whole: Any = None  # what the kernel of whole trees is always called with, and for which rules
 
     def like(self, name: str, array: Array) -> Array:
         """An array of the same shape and type, with anything in it."""
@@ -36,6 +38,13 @@ class Space:
             more[: len(kept)] = kept
             kept = more
         self._arrays["pool"] = kept
+        return kept
+
+    def exactly(self, name: str, slots: int, size: int) -> Array:
+        """Return whole numbers of this shape, with anything in them."""
+        kept = self._arrays.get(name)
+        if kept is None or kept.shape != (slots, size):
+            kept = self._arrays[name] = np.empty((slots, size), np.int64)
         return kept
 
     def at_least(self, name: str, slots: int, size: int) -> Array:

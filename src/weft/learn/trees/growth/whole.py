@@ -22,8 +22,13 @@ NODE_S = 1e-4  # that a node takes more without the kernel
 COMPILE_S = 5.0  # that the kernel takes to compile
 
 
-def can_grow_whole(codes: Codes, words: Array, rules: SplitRules, team: ThreadTeam) -> bool:
+def can_grow_whole(codes: Codes, words: Array, rules: SplitRules, team: ThreadTeam, space: Space) -> bool:
     """Return whether the kernel knows all that is asked for; of many rows, threads share the work by columns."""
+    known = space.whole is not None and space.whole[0] is rules and space.whole[1] is codes
+    return (known or _is_known(codes, rules)) and (team.size == 1 or words.shape[1] * codes.columns <= SMALL)
+
+
+def _is_known(codes: Codes, rules: SplitRules) -> bool:
     return (
         rules.criterion == PAIR
         and not rules.classes
@@ -33,7 +38,6 @@ def can_grow_whole(codes: Codes, words: Array, rules: SplitRules, team: ThreadTe
         and codes.window is None
         and not codes.bins.categorical.any()
         and not rules.constraints.any
-        and (team.size == 1 or words.shape[1] * codes.columns <= SMALL)
     )
 
 
@@ -44,34 +48,20 @@ def grow_whole(
 
     None where the kernel takes longer to compile than it can save: many calls grow the same tree.
     """
-    begins, rows = codes.begins, len(order)
-    most = 2 * (rows // max(1, rules.min_rows)) + 1
-    if rules.max_depth < 24:
-        most = min(most, 2 << rules.max_depth)
-    if rules.max_leaves:
-        most = min(most, 2 * rules.max_leaves - 1)
-    size = int(begins[-1]) * len(words)
+    if space.whole is None or space.whole[0] is not rules or space.whole[1] is not codes:
+        space.whole = rules, codes, *_always(codes, rules)
+    begins, few, before, after = space.whole[2:]
+    rows, size = len(order), int(begins[-1]) * len(words)
+    most = _most_nodes(rows, rules)
     kept = rules.max_leaves or min(rules.max_depth, DEEP)
-    # To list a row's bin takes as long as to look at two that may be empty.
-    few = min(FEW, int(begins[-1]) // (2 * codes.columns))
     kept = min(kept, rows // max(1, few), BUDGET_BYTES // (8 * size))
-    nodes, gains = np.empty((max(most, 1), 9), np.int32), np.empty(max(most, 1))
+    nodes, gains = np.empty((most, 9), np.int32), np.empty(most)
     arguments: tuple[Any, ...] = (
-        codes.groups,
-        codes.apart,
-        begins,
+        *before,
         order,
         words[:1],
         np.uint64(seed),
-        min(rules.max_depth, 1 << 30),
-        rules.min_split,
-        min(rules.max_features, codes.columns),
-        rules.max_leaves,
-        few,
-        rules.packing.table,
-        rules.packing.scales,
-        rules.limits,
-        rules.asked,
+        *after,
         space.like("order", order),
         space.like("word", words[:1]),
         space.at_least("leaves", kept + 2, size),
@@ -84,3 +74,32 @@ def grow_whole(
         space.compiled.add(rules.asked)
     count = grow_best_first(*arguments)
     return Grown(nodes[:count], gains[:count], order, {})
+
+
+def _always(codes: Codes, rules: SplitRules) -> tuple[Array, int, tuple[Any, ...], tuple[Any, ...]]:
+    """Return where bins begin, how many rows list theirs, and what the kernel is given before and after the rows."""
+    # To list a row's bin takes as long as to look at two that may be empty.
+    few = min(FEW, int(codes.begins[-1]) // (2 * codes.columns))
+    before = codes.groups, codes.apart, codes.begins
+    after = (
+        min(rules.max_depth, 1 << 30),
+        rules.min_split,
+        min(rules.max_features, codes.columns),
+        rules.max_leaves,
+        few,
+        rules.packing.table,
+        rules.packing.scales,
+        rules.limits,
+        rules.asked,
+    )
+    return codes.begins, few, before, after
+
+
+def _most_nodes(rows: int, rules: SplitRules) -> int:
+    """Return how many nodes a tree can have."""
+    most = 2 * (rows // max(1, rules.min_rows)) + 1
+    if rules.max_depth < 24:
+        most = min(most, 2 << rules.max_depth)
+    if rules.max_leaves:
+        most = min(most, 2 * rules.max_leaves - 1)
+    return max(most, 1)
