@@ -18,7 +18,6 @@ from typing import BinaryIO
 from weft.elastic.agent.launcher_messages import (
     AgentAbsent,
     AgentAttached,
-    AttachOrder,
     ElasticEvent,
     StopOrder,
 )
@@ -165,28 +164,21 @@ class AdoptingLauncher(ElasticLauncher):
     # -- what agents tell -------------------------------------------------------------------------
 
     def _on_listening(self, host: HostRecord) -> None:
-        if not self._settling:
+        if self._settling:
+            self._ask_for_agent(host)
+        else:
             super()._on_listening(host)
-            return
-        order = AttachOrder(
-            run=self._run,
-            run_dir=str(self._run_files.path),
-            host=host.name,
-            secret=self._secret,
-            ranks=tuple(host.ranks),
-            received=self._run_files.received(host.ranks, here=self._is_here(host)),
-        )
-        self._tell(order, [host])
 
     def _on_event(self, host: HostRecord, event: ElasticEvent) -> None:
-        if isinstance(event, AgentAbsent):
+        if isinstance(event, AgentAbsent) and self._settling:
             self._absent.add(host.name)
+        elif isinstance(event, AgentAbsent):
+            self._go_on_without_agent(host)
         else:
             super()._on_event(host, event)
 
     def _on_attached(self, host: HostRecord, event: AgentAttached) -> None:
         if self._settling:
-            host.state = HostState.RUNNING
             self._take_environment(event.env)
             if not host.witness:
                 self._recruits.plan_workers(host)

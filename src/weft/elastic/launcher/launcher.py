@@ -16,10 +16,12 @@ from typing import BinaryIO
 
 from weft.elastic.agent.launcher_link import is_agent_here
 from weft.elastic.agent.launcher_messages import (
+    AgentAbsent,
     AgentAttached,
     AgentBegun,
     AgentDone,
     AgentListening,
+    AttachOrder,
     BeginOrder,
     CatchUpOrder,
     ElasticEvent,
@@ -343,6 +345,8 @@ class ElasticLauncher:
         match event:
             case AgentListening():
                 self._recruits.on_listening(host, event)
+            case AgentAbsent():
+                self._start(host)
             case AgentBegun():  # the others shall know where the new agent is
                 self._tell(RosterUpdate(self._roster()), self._running())
                 if host.lives > 1:
@@ -368,13 +372,30 @@ class ElasticLauncher:
         return [host for host in self._hosts.values() if host.state == HostState.RUNNING]
 
     def _on_listening(self, host: HostRecord) -> None:
-        """Have an agent that listens begin at once, if the run has begun."""
-        if self._first is not None:
+        """Have an agent that listens begin at once, if the run has begun and no agent of its host can be left."""
+        if self._first is None:
+            return
+        if host.lives:
+            self._ask_for_agent(host)
+        else:
             self._start(host)
+
+    def _ask_for_agent(self, host: HostRecord) -> None:
+        """Ask a host for the agent that it had; one that is still there keeps the run, and its workers."""
+        order = AttachOrder(
+            run=self._run,
+            run_dir=str(self._run_files.path),
+            host=host.name,
+            secret=self._secret,
+            ranks=tuple(host.ranks),
+            received=self._run_files.received(host.ranks, here=self._is_here(host)),
+        )
+        self._tell(order, [host])
 
     def _on_attached(self, host: HostRecord, event: AgentAttached) -> None:
         """Go on with an agent that was cut off from this launcher, or that another launcher had started."""
         host.agent, host.address, host.port = event.agent, event.address, event.port
+        host.state, host.view = HostState.RUNNING, -1
         self._say(f"{host.name} is back")
         self._catch_up(host)
 
