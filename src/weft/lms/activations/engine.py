@@ -83,10 +83,11 @@ class ActivationEngine:
         self._evicted_bytes = 0  # since the start
         self.evicted_bytes = 0  # in this step, because memory ran short
         # Where sizes follow the data: bytes by which saved tensors are larger than planned, by site and in total, and
-        # the largest ratio of a size to the planned one.
+        # the most bytes by which one is larger. In the first such step, the largest ratio of a size to the planned one.
         self._surplus: dict[int, int] = {}
         self._surplus_bytes = 0
-        self.largest_ratio = 1.0
+        self.largest_surplus = 0
+        self._largest_ratio, self._varies_anew = 1.0, True
         self._watching = False  # memory is watched, for want of a plan
         self._sees_graph = True  # recipes by the rules of autograd's nodes may be asked for
         self.guarded = False  # room is asked for before each operation
@@ -114,7 +115,7 @@ class ActivationEngine:
         ceiling: int | None = None,
         watched: bool = False,
         varied: bool = False,
-        largest_ratio: float = 1.0,
+        largest_surplus: int = 0,
     ) -> None:
         """Begin a step under `limit` bytes. With no plan, memory is watched; with one it is kept below `ceiling`, where
         the plan is `watched` or the sizes are expected to be others than the recorded ones.
@@ -126,7 +127,8 @@ class ActivationEngine:
         self.varied, self.watched, self.evicted_bytes = varied, watched or varied, 0
         self._unplanned.clear()
         self._surplus.clear()
-        self._surplus_bytes, self.largest_ratio = 0, largest_ratio
+        self._surplus_bytes, self.largest_surplus, self._largest_ratio = 0, largest_surplus, 1.0
+        self._varies_anew = not varied
         self._strangers = 0
         self._acted = -1
         # Where sizes follow the data, some operations may be missing, and numbers say nothing.
@@ -310,7 +312,9 @@ class ActivationEngine:
         """Note by how much a saved tensor is larger than planned."""
         assert self.plan is not None
         planned = self.plan.recording.sites[site].bytes
-        self.largest_ratio = max(self.largest_ratio, size / max(1, planned))
+        self.largest_surplus = max(self.largest_surplus, size - planned)
+        if self._varies_anew:
+            self._largest_ratio = max(self._largest_ratio, size / max(1, planned))
         if self.plan.choices[site] == "keep":
             self._surplus[site] = size - planned
             self._surplus_bytes += size - planned
@@ -413,10 +417,15 @@ class ActivationEngine:
             most = max(0, recording.other[event] - (recording.rest[event] if recording.rest else 0))
             if not self.varied:
                 return most
-            return int(self.largest_ratio * most) + (most >> self.tuning.varied_margin_shift)
+            return (most >> self.tuning.varied_margin_shift) + self._more_than(most)
         growth = 0 if self.recorder is None else self.recorder.growth
         growth += growth >> self.tuning.growth_margin_shift
         return max(self._headroom, growth, self.tuning.largest_tensors_spare * self._largest)
+
+    def _more_than(self, planned: int) -> int:
+        """Return the bytes that an operation may take which is planned to take so many, where sizes follow the data."""
+        larger = planned + self.tuning.largest_tensors_spare * self.largest_surplus if planned else 0
+        return max(larger, int(self._largest_ratio * planned))
 
     def _site(self, site: int) -> SavedStorage | None:
         if site >= UNPLANNED:
@@ -470,7 +479,7 @@ class ActivationEngine:
             way = (
                 sites[storage.site].recipe_bytes if storage.block is None and storage.site < len(sites) else 0
             )
-            self.make_room(storage.bytes + int(self.largest_ratio * way))
+            self.make_room(storage.bytes + self._more_than(way))
 
     @contextmanager
     def moved_by_others(self) -> Iterator[None]:

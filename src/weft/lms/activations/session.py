@@ -340,7 +340,7 @@ class BudgetSession:
                 ceiling=ceiling,
                 watched=watched,
                 varied=shape.varies,
-                largest_ratio=shape.largest_ratio,
+                largest_surplus=shape.largest_surplus,
             )
         if shape is None:
             slack = min(
@@ -432,7 +432,7 @@ class BudgetSession:
             self._device_idle = True
         self._learn_peak()
         if self._was_as_planned(shape):
-            shape.largest_ratio = self.engine.largest_ratio
+            shape.largest_surplus = self.engine.largest_surplus
             self.planning.varied(shape, self.engine.evicted_bytes, intervals)
 
     def _learn_peak(self) -> None:

@@ -55,7 +55,7 @@ class StepShape:
         default_factory=list
     )  # marks around each wait for a copy in that step
     varies: bool = False  # sizes follow the data: tensors find their places by the operations that made them
-    largest_ratio: float = 1.0  # of a size to the recorded one, in such steps
+    largest_surplus: int = 0  # bytes by which a tensor was larger than the recorded one, in such steps
     watched: int = 0  # steps of this plan that are still watched
     highest_base: int = 0  # the most bytes that were in use when a step began
     slack_steps: int = 0  # steps in a row that began with much less in use than planned for
