@@ -173,6 +173,25 @@ def test_the_rate_grows_with_what_the_rows_tell() -> None:
     assert model.learning_rate_ == first, "a warm start goes on as it began"
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_held_out_losses_are_those_of_the_first_rounds(count: int) -> None:
+    X, y = classes(600, 4, count)
+    settings: dict[str, Any] = {"n_estimators": 12, "n_iter_no_change": 12, "random_state": 0}
+    model = GradientBoostingClassifier(**settings)
+
+    def ends_at_eight(done: int, _model: Any, _locals: Any) -> bool:
+        return done == 7
+
+    model.fit(X[:400], y[:400], None, ends_at_eight, X_val=X[400:], y_val=y[400:])
+    staged = list(model.staged_predict_proba(X[400:]))
+    np.testing.assert_allclose(model.validation_loss_, [log_loss(y[400:], one) for one in staged])
+    first = model.first_rounds(3)
+    np.testing.assert_allclose(first.predict_proba(X), list(model.staged_predict_proba(X))[2])
+    assert (first.n_estimators_, len(first.trees_), model.n_estimators_) == (3, 3, 8)
+    with pytest.raises(ValueError, match="count must be between 1 and 8, got 9"):
+        model.first_rounds(9)
+
+
 def test_missing_values_and_sparse_tables() -> None:
     X, y = classes(1500, 4, 2)
     X[np.random.default_rng(0).random(X.shape) < 0.3] = np.nan

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.auto.columns import Task
-from weft.auto.families.fitting import FitRequest, FittedModel, Judges, dense, len_of
-from weft.auto.validation import loss_of
+from weft.auto.families.fitting import FitRequest, FittedModel, dense, len_of
 
 Array = np.ndarray[Any, Any]
 
@@ -91,20 +89,6 @@ def fit_boosting(asked: FitRequest) -> FittedModel | tuple[FittedModel, Array]:
         estimator.fit(asked.rows, asked.target, None, monitor)
         return FittedModel("boosting", estimator, asked.classes, asked.rounds, deadline.passed)
     estimator.fit(asked.rows, asked.target, None, monitor, X_val=judges.rows, y_val=judges.target)
-    best, predicted = best_round(estimator, judges, asked.task)
-    return FittedModel("boosting", estimator, asked.classes, best, deadline.passed), predicted
-
-
-def best_round(estimator: Any, judges: Judges, task: Task) -> tuple[int, Array]:
-    """Return the round with the least smooth loss on the judges' rows, and its predictions."""
-    staged = (
-        (one.reshape(-1, 1) for one in estimator.staged_predict(judges.rows))
-        if task.classes is None
-        else estimator.staged_predict_proba(judges.rows)
-    )
-    best, least, kept = 0, math.inf, np.empty(0)
-    for number, predicted in enumerate(staged, 1):
-        loss = loss_of(task.smooth_metric, judges.target, predicted)
-        if loss < least:
-            best, least, kept = number, loss, np.array(predicted, np.float64)
-    return best, kept
+    best = int(np.argmin(estimator.validation_loss_)) + 1
+    judged = FittedModel("boosting", estimator.first_rounds(best), asked.classes).predict(judges.rows)
+    return FittedModel("boosting", estimator, asked.classes, best, deadline.passed), judged

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from math import ceil
 from numbers import Integral
@@ -173,14 +174,26 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             scores += [score] if done else []  # that of the round before
             if len(rest):
                 self._add_round(grown, codes, table, rest, raw, team)
-            if monitor is not None and monitor(done, self, {"raw": raw, "y": y}):
-                break
-            if tested is not None and self._stalls(grown, codes, tested, held, past, team):
+            stalled = tested is not None and self._stalls(grown, codes, tested, held, past, team)
+            if (monitor is not None and monitor(done, self, {"raw": raw, "y": y})) or stalled:
                 break
         self._take(waiting, codes)
+        if tested is not None:
+            self.validation_loss_ = np.array(past)  # after each of these rounds
         self._packed = PackedCache()
         self.train_score_ = np.array([*scores, self._loss.value(raw, y, weights)][: len(self.trees_)])
         self.n_estimators_ = self.n_iter_ = len(self.trees_)
+
+    def first_rounds(self, count: int) -> Self:
+        """Return the model as it was after so many rounds; the two share their trees."""
+        check_is_fitted(self)
+        if not 1 <= inputs.check_count("count", count) <= len(self.trees_):
+            raise ValueError(f"count must be between 1 and {len(self.trees_)}, got {count!r}")
+        model = copy(self)
+        model.trees_, model.train_score_ = self.trees_[:count], self.train_score_[:count]
+        model.n_estimators_ = model.n_iter_ = count
+        model._packed = PackedCache()
+        return model
 
     def _take(self, waiting: list[list[tuple[Grown, Array]]], codes: Codes | StoredCodes) -> None:
         """Make the rounds that wait part of the model."""
