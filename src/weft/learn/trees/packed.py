@@ -81,11 +81,14 @@ def pack(
 def _depths(child: Array, roots: Array) -> Array:
     """Return how deep each tree is, from the left child of each node, or itself."""
     depths = np.zeros(len(roots), np.int64)
+    deeper = np.empty(len(roots), bool)
     front, home = roots, np.arange(len(roots))
     while len(front):
         inner = child[front] != front
         front, home = child[front[inner]].astype(np.int64), home[inner]
-        depths[np.unique(home)] += 1
+        deeper[:] = False
+        deeper[home] = True
+        depths += deeper
         front, home = np.concatenate([front, front + 1]), np.concatenate([home, home])
     return depths
 

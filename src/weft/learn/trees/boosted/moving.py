@@ -45,10 +45,13 @@ def add_coded_round(
     values = codes.values
     if not codes.grouped:
         values = values.reshape(len(values), -1, 8).transpose(1, 0, 2)
-    for output, (one, own) in enumerate(grown):
-        tree = one.feature, one.nodes[:, BIN], one.left, one.right, one.missing_left
-        packed = pack([tree], [own[:, None]], [0])
-        arrays = int(packed.depths[0]), packed.nodes, packed.nodes.view(np.float32), packed.value
+    trees = [(one.feature, one.nodes[:, BIN], one.left, one.right, one.missing_left) for one, _ in grown]
+    packed = pack(trees, [own[:, None] for _, own in grown], range(len(grown)))
+    ends = [*packed.roots[1:], len(packed.nodes)]
+    for output, (root, end) in enumerate(zip(packed.roots, ends, strict=True)):
+        nodes = packed.nodes[root:end]
+        nodes[:, 2] -= root  # the kernel begins at the first node
+        arrays = int(packed.depths[output]), nodes, nodes.view(np.float32), packed.value[root:end]
 
         def part(start: int, output: int = output, arrays: Any = arrays) -> None:
             last = min(start + CHUNK, len(rows))
