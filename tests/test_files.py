@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,20 @@ def test_a_write_that_fails_leaves_what_was_there_and_no_draft(tmp_path: Path) -
     with pytest.raises(UnicodeEncodeError):
         write_whole(tmp_path / "a.json", "two \udcff")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.json", "one")]
+
+
+def test_a_full_disk_is_told_with_the_file_that_did_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_whole(tmp_path / "a.json", "one")
+    assert raised.value.filename == str(tmp_path / "a.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_table_of_modes_that_is_damaged_counts_as_none(

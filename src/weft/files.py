@@ -31,6 +31,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
     try:
         draft.write_bytes(data)
         draft.replace(path)
+    except OSError as error:
+        error.filename = str(path)  # a write does not know its file, and nobody knows the draft
+        raise
     finally:
         draft.unlink(missing_ok=True)  # of a disk that is full
 

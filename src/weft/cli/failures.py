@@ -127,6 +127,9 @@ def _part_that_asked(error: ModuleNotFoundError) -> str:
 def _describe_system_error(error: OSError) -> CommandFailure | None:
     if isinstance(error, BrokenPipeError) and not error.filename:
         return CommandFailure("", 1)  # the reader of our output has left, as `head` does
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):  # told by a write, which does not know its file
+        where = error.filename if isinstance(error.filename, str) else "the disk"
+        return CommandFailure(f"{where} must have room, got: {error.strerror}; free some, and try again", 1)
     if error.filename is None:
         return None
     reason = error.strerror or type(error).__name__
