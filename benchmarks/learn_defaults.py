@@ -4,8 +4,8 @@
     python benchmarks/learn_defaults.py --tasks cancer,diabetes     some of them
 
 Everyone runs in this process, in turns; the best of --repeats counts. Defaults differ: XGBoost has depth 6 and a rate
-of 0.3, LightGBM 31 leaves and a rate of 0.1, and we 31 leaves, XGBoost's penalty and a rate between 0.1 and 0.2. So the quality on other rows is printed beside the time, of the
-small tables as a mean over five parts.
+of 0.3, LightGBM 31 leaves and a rate of 0.1, and we 31 leaves, XGBoost's penalty and a rate between 0.1 and 0.2. So the
+quality on other rows is printed beside the time, of the small tables as a mean over five parts.
 """
 
 from __future__ import annotations
