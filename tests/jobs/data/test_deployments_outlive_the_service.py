@@ -14,7 +14,8 @@ from testing.jobs.desk import opened
 from testing.jobs.service_process import ServiceProcess
 from testing.serving.small_models import times
 
-from weft.jobs.data.deployments import Deployment, Deployments
+from weft.jobs.data.deployment_records import Deployment
+from weft.jobs.data.deployments import Deployments
 from weft.serve.store import Store
 
 PATIENCE_S = 120.0

@@ -8,7 +8,7 @@ import secrets
 
 _LOG2_N, _R, _P = 15, 8, 1  # 32 MiB and some 0.1 s for each try
 _SALT_BYTES, _HASH_BYTES = 16, 32
-_MAX_MEMORY = 128 << 20
+_MAX_MEMORY_BYTES = 128 << 20
 
 
 def hash_password(password: str) -> str:
@@ -42,5 +42,5 @@ def _scrypt(password: str, salt: bytes, log2_n: int, r: int, p: int) -> bytes:
         r=r,
         p=p,
         dklen=_HASH_BYTES,
-        maxmem=_MAX_MEMORY,
+        maxmem=_MAX_MEMORY_BYTES,
     )

@@ -8,15 +8,10 @@ started again, later after each time; servers go on while the service is away, a
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +20,24 @@ import sqlalchemy as sa
 
 from weft.errors import ModelError, UsageError
 from weft.files import write_whole
-from weft.jobs.data.custom_server import spawn_custom
-from weft.jobs.data.serving import ServingFigures, figures_by_version, parse_figures, serve_command
-from weft.jobs.service.attempts.processes import is_alive, started_ticks
+from weft.jobs.data.deployment_records import (
+    Deployment,
+    DeploymentCanary,
+    add_deployment,
+    all_deployments,
+    change_deployment,
+)
+from weft.jobs.data.servers import DeploymentServers
+from weft.jobs.data.serving import ServingFigures, figures_by_version, parse_figures
+from weft.jobs.service.attempts.processes import started_ticks
 from weft.jobs.service.attempts.system_user import SystemUser
 from weft.jobs.store.data_tables import deployment
 from weft.jobs.store.database import Database
 from weft.jobs.store.events import add_audit, add_event, now_ms
-from weft.jobs.store.tables import user
 from weft.serve.store import Store
 
 LONGEST_WAIT_S = 60.0  # between two starts of a server that ends
 READY_S = 60.0  # in which a server must answer
-STOP_S = 10.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}")
 
 
@@ -52,41 +52,6 @@ class DeploymentNotFound(UsageError, LookupError):  # noqa: N818  (the name of t
     """A deployment that is not there."""
 
 
-@dataclass(frozen=True)
-class Deployment:
-    """One served model."""
-
-    id: int
-    name: str
-    model: str
-    version: int
-    previous: tuple[int, ...]  # versions served before, the last one last
-    state: str  # starting, running, failed, stopped
-    message: str | None
-    port: int | None
-    pid: int | None
-    pid_started: int | None
-    user_id: int
-    user_name: str
-    created_ms: int
-    changed_ms: int
-
-    @property
-    def alias(self) -> str:
-        return f"deployment-{self.name}"
-
-    @property
-    def is_alive(self) -> bool:
-        return self.pid is not None and self.pid_started is not None and is_alive(self.pid, self.pid_started)
-
-
-class DeploymentCanary(msgspec.Struct, frozen=True):
-    """A version that answers a share of the requests to a deployment."""
-
-    version: int
-    percent: float
-
-
 class Deployments:
     """The deployments of a service; `look` keeps their servers as they should be."""
 
@@ -95,7 +60,7 @@ class Deployments:
         self.run_as: RunAs = _as_the_service  # whom a user's own code runs as
         self._failures: dict[int, int] = {}
         self._not_before: dict[int, float] = {}
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._servers = DeploymentServers(folder, store)
         self._changing = asyncio.Lock()
 
     # -- what people ask for ------------------------------------------------------------------------------------------
@@ -115,7 +80,9 @@ class Deployments:
                 )
             await asyncio.to_thread(self._store.tag, f"{entry.name}@{entry.version}", f"deployment-{name}")
             if known is None:
-                await self._database.write(lambda c: _add(c, name, entry.name, entry.version, user_id))
+                await self._database.write(
+                    lambda c: add_deployment(c, name, entry.name, entry.version, user_id)
+                )
             else:
                 await self._turn_to(known, entry.version, (*known.previous, known.version))
         await self._note(user_name, "deploy", name, f"{entry.name}@{entry.version}")
@@ -168,7 +135,7 @@ class Deployments:
         follows = known.state == "running" and known.is_alive
         if follows and any(self._is_custom(known, one) for one in (known.version, version)):
             follows = False  # such a server has one version for its life
-            await self._end(known)
+            await self._servers.end(known)
             await self._change(known.id, port=None, pid=None, pid_started=None)
         state = "running" if follows else "starting"
         kept = msgspec.json.encode([one for one in previous if one != version][-50:]).decode()
@@ -179,7 +146,7 @@ class Deployments:
         """End the server of a deployment; `deploy` starts it again."""
         async with self._changing:
             known = await self.find(name)
-            await self._end(known)
+            await self._servers.end(known)
             await self._change(known.id, state="stopped", message=None, port=None, pid=None, pid_started=None)
         await self._note(user_name, "stop deployment", name, "")
         return await self.find(name)
@@ -188,7 +155,7 @@ class Deployments:
         """End a deployment and forget it."""
         async with self._changing:
             known = await self.find(name)
-            await self._end(known)
+            await self._servers.end(known)
             with suppress(ModelError):
                 await asyncio.to_thread(self._store.untag, f"{known.model}@{known.alias}")
             await self._database.write(
@@ -206,7 +173,7 @@ class Deployments:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def all(self) -> tuple[Deployment, ...]:
-        return await self._database.read(_all)
+        return await self._database.read(all_deployments)
 
     async def _find(self, name: str) -> Deployment | None:
         return next((one for one in await self.all() if one.name == name), None)
@@ -264,13 +231,11 @@ class Deployments:
                     await self._look_at(known)
 
     async def _look_at(self, known: Deployment) -> None:
-        child = self._children.get(known.id)
-        if child is not None:
-            child.poll()  # reaped, so that it counts as ended
+        self._servers.reap(known)
         if not known.is_alive:
             await self._start(known)
         elif known.state == "starting":
-            port = await asyncio.to_thread(_read_port, self._ready_file(known), known.pid)
+            port = await self._servers.port(known)
             if port is not None:
                 self._failures.pop(known.id, None)
                 if (canary := self.canary(known)) is not None:  # the server before had one
@@ -278,7 +243,7 @@ class Deployments:
                         await self._send_canary(replace(known, port=port), canary)
                 await self._change(known.id, state="running", port=port, message=None)
             elif now_ms() - known.changed_ms > READY_S * 1000:
-                await self._end(known)
+                await self._servers.end(known)
 
     async def _start(self, known: Deployment) -> None:
         now = asyncio.get_running_loop().time()
@@ -287,7 +252,7 @@ class Deployments:
         if known.pid is not None:  # it ran and has ended
             failures = self._failures[known.id] = self._failures.get(known.id, 0) + 1
             self._not_before[known.id] = now + min(LONGEST_WAIT_S, 2.0**failures)
-            words = await asyncio.to_thread(_last_words, self._log_file(known))
+            words = await self._servers.last_words(known)
             message = f"its server ended: {words}" if words else "its server ended; it is started again"
             await self._change(
                 known.id, state="failed", message=message, port=None, pid=None, pid_started=None
@@ -295,14 +260,12 @@ class Deployments:
             return
         try:
             user = await self.run_as(known.user_id, known.user_name)
-            process = await asyncio.to_thread(self._spawn, known, user)
+            pid = await self._servers.start(known, user)
         except (UsageError, ModelError) as error:
             self._not_before[known.id] = now + LONGEST_WAIT_S
             await self._change(known.id, state="failed", message=str(error))
             return
-        self._children[known.id] = process
-        ticks = started_ticks(process.pid)
-        await self._change(known.id, state="starting", pid=process.pid, pid_started=ticks, port=None)
+        await self._change(known.id, state="starting", pid=pid, pid_started=started_ticks(pid), port=None)
 
     def _is_custom(self, known: Deployment, version: int) -> bool:
         """Return whether a version is a user's own code."""
@@ -311,105 +274,8 @@ class Deployments:
         except ModelError:
             return False
 
-    def _spawn(self, known: Deployment, user: SystemUser | None) -> subprocess.Popen[bytes]:
-        home = self._ready_file(known).parent
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._ready_file(known).unlink(missing_ok=True)
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("WEFT_", "MLFLOW_"))}
-        entry = self._store.resolve(f"{known.model}@{known.version}")
-        if entry.is_custom:
-            self._store.verify(entry)
-            return spawn_custom(entry.path, self._ready_file(known), self._log_file(known), env, user)
-        command = serve_command(
-            sys.executable,
-            store=self._store.folder,
-            model=known.model,
-            alias=known.alias,
-            ready_file=self._ready_file(known),
-        )
-        with self._log_file(known).open("wb") as log:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=home,
-                env=env,
-                start_new_session=True,
-            )
-
-    def _ready_file(self, known: Deployment) -> Path:
-        return self._folder / str(known.id) / "ready.json"
-
     def _canary_file(self, known: Deployment) -> Path:
         return self._folder / str(known.id) / "canary.json"
 
-    def _log_file(self, known: Deployment) -> Path:
-        return self._folder / str(known.id) / "serve.log"
-
-    async def _end(self, known: Deployment) -> None:
-        """End a server: asked first, then made to."""
-        pid, ticks = known.pid, known.pid_started
-        child = self._children.pop(known.id, None)
-        if pid is None or ticks is None:
-            return
-        deadline = asyncio.get_running_loop().time() + STOP_S
-        asked = signal.SIGTERM
-        while is_alive(pid, ticks):
-            if child is not None and child.poll() is not None:
-                break
-            if asked is signal.SIGTERM or asyncio.get_running_loop().time() > deadline:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, asked)
-                asked = signal.SIGKILL
-            await asyncio.sleep(0.05)
-        if child is not None:
-            await asyncio.to_thread(child.wait)
-
     async def _change(self, number: int, **values: Any) -> None:
-        def write(connection: sa.Connection) -> None:
-            connection.execute(
-                sa.update(deployment).where(deployment.c.id == number).values(**values, changed_ms=now_ms())
-            )
-            add_event(
-                connection,
-                "deployments",
-                "changed",
-                id=number,
-                **{k: values[k] for k in values if k == "state"},
-            )
-
-        await self._database.write(write)
-
-
-def _add(connection: sa.Connection, name: str, model: str, version: int, user_id: int) -> None:
-    at = now_ms()
-    row = {"name": name, "model": model, "version": version, "previous": "[]", "state": "starting"}
-    connection.execute(sa.insert(deployment).values(**row, user_id=user_id, created_ms=at, changed_ms=at))
-
-
-def _all(connection: sa.Connection) -> tuple[Deployment, ...]:
-    found = sa.select(deployment, user.c.name.label("user_name")).join(
-        user, user.c.id == deployment.c.user_id
-    )
-    rows = connection.execute(found.order_by(deployment.c.name))
-    plain = (Deployment(**row._mapping) for row in rows)
-    return tuple(replace(one, previous=tuple(json.loads(str(one.previous)))) for one in plain)
-
-
-def _read_port(path: Path, pid: int | None) -> int | None:
-    """Return the port that a server says it answers on."""
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    match = re.search(r":(\d+)$", str(found.get("http", "")))
-    return int(match[1]) if match else None
-
-
-def _last_words(path: Path) -> str:
-    try:
-        lines = path.read_bytes()[-4000:].decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip()[:500] for line in reversed(lines) if line.strip()), "")
+        await self._database.write(lambda c: change_deployment(c, number, **values))

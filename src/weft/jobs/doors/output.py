@@ -10,7 +10,7 @@ from pathlib import Path
 
 POLL_S = 0.3
 MOST_BYTES = 64 << 20  # of an answer that is not streamed
-_CHUNK = 1 << 18
+_CHUNK_BYTES = 1 << 18
 
 
 def rank_logs(folder: Path) -> list[tuple[int, Path]]:
@@ -73,10 +73,10 @@ class OutputFollower:
     def _next(self, rank: int, path: Path, *, whole: bool) -> bytes:
         with path.open("rb") as file:
             file.seek(self._offsets.get(path, 0))
-            data = file.read(_CHUNK)
-        if whole or len(data) == _CHUNK:
+            data = file.read(_CHUNK_BYTES)
+        if whole or len(data) == _CHUNK_BYTES:
             cut = data.rfind(b"\n") + 1
-            data = data[:cut] if cut or (whole and len(data) < _CHUNK) else data
+            data = data[:cut] if cut or (whole and len(data) < _CHUNK_BYTES) else data
         self._offsets[path] = self._offsets.get(path, 0) + len(data)
         if not self._named:
             return data

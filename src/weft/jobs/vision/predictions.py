@@ -9,7 +9,8 @@ from urllib.parse import quote
 import msgspec
 
 from weft.errors import UsageError
-from weft.jobs.data.deployments import Deployment, Deployments
+from weft.jobs.data.deployment_records import Deployment
+from weft.jobs.data.deployments import Deployments
 
 WAIT_S = 60.0  # for a picture that is large, or a model that is slow
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from weft.errors import ModelError
 from weft.serve.store.catalogue import StoredFile
 
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def open_regular(path: Path, *, follow: bool) -> BufferedReader:
@@ -35,7 +35,7 @@ def copy(source: Path, target: Path, name: str, *, follow: bool = False) -> Stor
     """Copy a plain file; return its checksum, taken from the bytes that were written."""
     digest, size = hashlib.sha256(), 0
     with open_regular(source, follow=follow) as reading, target.open("wb") as writing:
-        while chunk := reading.read(_CHUNK):
+        while chunk := reading.read(_CHUNK_BYTES):
             digest.update(chunk)
             writing.write(chunk)
             size += len(chunk)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 LEAST_BYTES = 1 << 17  # smaller pieces are not watched
 SETTLING = 64  # pieces after a change, or a start, that tell nothing: the caches are still of before
-TIMED = 16
-BEFORE = SETTLING + TIMED  # pieces of one size that either way is given
+TIMED_PIECES = 16
+BEFORE = SETTLING + TIMED_PIECES  # pieces of one size that either way is given
 SIZES = 8  # watched at a time
 STRANGERS = 200  # pieces of other sizes in a row that end a trial
 SOON_S, AGAIN_S = 0.3, 1.5  # after a change, and after none
@@ -77,4 +77,4 @@ class SlabExtent:
 
 
 def _typical(costs: list[float]) -> float:
-    return sorted(costs[-TIMED:])[TIMED // 2]
+    return sorted(costs[-TIMED_PIECES:])[TIMED_PIECES // 2]

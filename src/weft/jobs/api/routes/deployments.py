@@ -21,7 +21,8 @@ from weft.jobs.api.types.data import (
     ServingView,
     VersionServing,
 )
-from weft.jobs.data.deployments import Deployment, Deployments
+from weft.jobs.data.deployment_records import Deployment
+from weft.jobs.data.deployments import Deployments
 
 
 def _deployments(call: ApiCall) -> Deployments:

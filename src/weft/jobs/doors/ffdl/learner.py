@@ -22,7 +22,7 @@ from weft.jobs.doors.ffdl.mounting import MountError, enter_with
 from weft.jobs.doors.ffdl.variables import STATE_FOLDER, learner_variables
 
 PLACE = "/job"
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
 def main(args: Sequence[str]) -> int:
@@ -85,7 +85,7 @@ def _run(command: str, env: Mapping[str, str], state: Path | None, log: Path) ->
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _forward_to(child))
         assert child.stdout is not None, "it is a pipe"
-        while data := os.read(child.stdout.fileno(), _CHUNK):
+        while data := os.read(child.stdout.fileno(), _CHUNK_BYTES):
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
             copy.write(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.jobs.data.deployments import Deployment
+from weft.jobs.data.deployment_records import Deployment
 from weft.jobs.doors.powerai.identities import library_id, named_id, numbered_id
 from weft.jobs.store.jobs import StoredJob
 from weft.jobs.vision.models import PictureModel

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute
 
-from weft.jobs.data.deployments import Deployment
+from weft.jobs.data.deployment_records import Deployment
 from weft.jobs.doors.access import Caller, DoorError, changeable_job, visible_job
 from weft.jobs.doors.powerai.answers import film_json
 from weft.jobs.doors.powerai.base import PowerAiPart, both, in_order, json_answer, success

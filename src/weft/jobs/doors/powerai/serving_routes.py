@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute
 
 from weft.errors import PictureError
 from weft.files import write_whole
-from weft.jobs.data.deployments import Deployment
+from weft.jobs.data.deployment_records import Deployment
 from weft.jobs.doors.access import Caller, DoorError, check_submitter
 from weft.jobs.doors.powerai.answers import deployment_json, inference_json, project_json
 from weft.jobs.doors.powerai.base import (

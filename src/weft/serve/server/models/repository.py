@@ -11,15 +11,16 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 from weft.errors import ModelError, WeftError
 from weft.files import write_whole
 from weft.serve.server import logs
 from weft.serve.server.models.loading import load
 from weft.serve.server.models.model import Model
+from weft.serve.server.models.place import ModelPlace, Role, roles_of
 from weft.serve.server.models.sources import Found, ModelSource, StoreSource
 from weft.serve.server.models.tally import Tally
 from weft.serve.server.options import ModelOptions, Traffic
@@ -38,9 +39,6 @@ class IndexEntry(TypedDict):
     reason: str
 
 
-TALLIES_KEPT = 100  # of a name: versions whose figures are still told after others took their place
-
-
 class LoadScreen(Protocol):
     """Shows a person how models are loaded; `screen.py` has the one of `weft serve`."""
 
@@ -49,48 +47,6 @@ class LoadScreen(Protocol):
     def loaded(self, model: Model, place: int, count: int) -> None: ...
 
     def failed(self, name: str, reason: str, place: int, count: int) -> None: ...
-
-
-@dataclass
-class ModelPlace:
-    """One name, and who stands behind it."""
-
-    source: ModelSource
-    options: ModelOptions
-    traffic: Traffic = field(default_factory=Traffic)
-    also: tuple[str, ...] = ()  # versions to keep loaded besides
-    pinned: str | None = None  # what the name stands for, in place of what the source says
-    wanted: bool = True
-    expected: bool = True  # the server is not ready without it
-    default: Model | None = None
-    canary: Model | None = None
-    shadow: Model | None = None
-    versions: dict[str, Model] = field(default_factory=dict)
-    stamps: dict[str, Any] = field(default_factory=dict)
-    failed: dict[str, tuple[Any, str]] = field(
-        default_factory=dict
-    )  # versions that did not load: stamp, reason
-    reason: str = ""
-    told: str = ""  # the last reason that was logged
-    tallies: dict[str, Tally] = field(default_factory=dict)  # of all versions that were ever loaded
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def tally(self, version: str) -> Tally:
-        """The figures of a version, which go on where they were when it is loaded again."""
-        found = self.tallies.pop(version, None) or Tally()
-        self.tallies[version] = found
-        gone = [each for each in self.tallies if each not in self.versions and each != version]
-        for each in gone[: max(0, len(self.tallies) - TALLIES_KEPT)]:
-            del self.tallies[each]
-        return found
-
-
-@dataclass(frozen=True)
-class Role:
-    """A part that a version of a name plays."""
-
-    part: str  # default, canary, shadow or also
-    which: str | None
 
 
 class Repository:
@@ -330,7 +286,7 @@ class Repository:
                 return
             seats: dict[Role, Model] = {}
             place.reason = ""
-            for role in _roles(place):
+            for role in roles_of(place):
                 model = await self._fill(name, place, role, seats)
                 if model is not None:
                     seats[role] = model
@@ -373,8 +329,8 @@ class Repository:
 
     def _failed(self, name: str, place: ModelPlace, reason: str) -> None:
         place.reason = reason
-        if place.told != reason:  # once is enough: a store is asked again every second
-            place.told = reason
+        if place.logged != reason:  # once is enough: a store is asked again every second
+            place.logged = reason
             logs.event("not loaded", model=name, error=reason)
 
     def _seat(self, place: ModelPlace, seats: dict[Role, Model]) -> None:
@@ -424,12 +380,3 @@ class Repository:
 def names_only(reason: str) -> str:
     """Return a reason with the last part of each path in it: callers need not know where files lie."""
     return _PATH.sub(r"\1", reason)
-
-
-def _roles(place: ModelPlace) -> list[Role]:
-    roles = [Role("default", place.pinned)]
-    if place.traffic.canary is not None:
-        roles.append(Role("canary", place.traffic.canary))
-    if place.traffic.shadow is not None:
-        roles.append(Role("shadow", place.traffic.shadow))
-    return roles + [Role("also", which) for which in place.also]

@@ -25,7 +25,7 @@ from weft.jobs.api.types.trainings import (
     PredictAnswer,
     TrainingExample,
 )
-from weft.jobs.data.deployments import Deployment
+from weft.jobs.data.deployment_records import Deployment
 from weft.jobs.data.models import deployments_of
 from weft.jobs.vision.collecting import collect_picture, is_doubtful
 from weft.jobs.vision.models import PictureModel
