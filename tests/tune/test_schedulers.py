@@ -235,6 +235,47 @@ def test_budgets_end_a_study(budget: dict[str, float], about: str) -> None:
     assert not result.state.in_state("running")
 
 
+@pytest.mark.parametrize("end", ["stop", "time"])
+def test_trials_that_ended_with_their_study_go_on_with_it(end: str) -> None:
+    config = settings_of(schedule="none", budget={"trials": 9, "time": 100})
+    core = StudyCore.begin(config, at_s=0.0)
+    core.actions(2, 1.0)
+    core.reported(0, 1, {"loss": 0.5}, at_s=2.0)
+    core.actions(0, 3.0)
+    if end == "stop":
+        core.stop_all(at_s=10.0)
+    else:
+        core.actions(0, 100.0)
+    assert [trial.state for trial in core.state] == ["stopped", "stopped"]
+    assert core.state.over == [0, 1]
+    if end == "stop":
+        core.move("running", at_s=1000.0)
+        assert core.state.ran_s(1000.0) == 10.0
+    else:
+        core.extend({"budget": {"trials": 9, "time": 200}}, at_s=1000.0)
+        assert core.state.ran_s(1000.0) == 100.0
+    assert [trial.state for trial in core.state] == ["paused", "waiting"]
+    assert core.state.over == []
+    assert {one.trial for one in core.actions(2, 1001.0) if isinstance(one, ResumeTrial)} == {0, 1}
+    assert core.state.state == "running"
+    core.completed(0, [0.4], at_s=1002.0)
+    assert core.state.over == [0]
+
+
+def test_time_does_not_count_while_nobody_runs_the_study() -> None:
+    events: list[AnyEvent] = []
+    core = StudyCore.begin(settings_of(budget={"time": 40}), events.extend, at_s=0.0)
+    core.actions(1, 1.0)
+    core.reported(0, 1, {"loss": 0.5}, at_s=9.0)
+    core.interrupted("its process was gone", at_s=5000.0)  # kill -9, and a new process much later
+    assert core.state.ran_s(5000.0) == 9.0
+    core.pause_all(at_s=5001.0)
+    core.move("running", at_s=9001.0)
+    assert core.state.ran_s(9002.0) == 11.0
+    assert core.actions(1, 9002.0)
+    assert SearchState.of(events).ran_s(9002.0) == 11.0
+
+
 @pytest.mark.parametrize(
     ("more", "must"),
     [

@@ -236,6 +236,24 @@ def test_paused_functions_go_on_from_their_checkpoints(tmp_path: Path) -> None:
     assert any(t.starts > 1 for t in study.trials)
 
 
+def test_a_trial_that_is_interrupted_again_and_again_goes_on() -> None:
+    calls = []
+
+    def objective(trial: Any) -> float:
+        calls.append(trial.number)
+        if len(calls) < 4:
+            raise KeyboardInterrupt
+        return 1.0
+
+    with tune.Study({"x": tune.uniform(0, 1)}, objective, minimize="loss") as study:
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                study.optimize(trials=1)
+        study.optimize(trials=1)
+        assert calls == [0, 0, 0, 0]
+        assert [(trial.state, trial.lost) for trial in study.trials] == [("completed", 0)]
+
+
 def test_several_metrics_have_a_front() -> None:
     study = tune.Study({"x": "float:0:2"}, minimize=["loss", "bytes"], search="nsga2")
     study.optimize(lambda trial: {"loss": trial["x"] ** 2, "bytes": (trial["x"] - 2) ** 2}, trials=20)

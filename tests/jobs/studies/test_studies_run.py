@@ -20,7 +20,7 @@ from weft.jobs.store.jobs import StoredJob
 from weft.jobs.studies.store import TrialJob, ask_study, events_of, need_study, trial_jobs
 from weft.jobs.studies.trial_specs import check_for_jobs, next_step, trial_spec
 from weft.tune.study.config import StudyError
-from weft.tune.study.state import TrialRecord
+from weft.tune.study.state import SearchState, TrialRecord
 from weft.tune.study.states import TrialState
 
 
@@ -56,8 +56,7 @@ async def _is_stopped(desk: Desk, folder: Path) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not (jobs := await desk.service.database.read(lambda c: trial_jobs(c, number))):
             await asyncio.sleep(0.02)
-    await desk.service.database.write(lambda c: ask_study(c, number, {"do": "stop"}, user_name="ann"))
-    desk.service.wake()
+    await _ask(desk, number, "stop")
     state = await over(desk.service, number, "stopped")
     assert [trial.state for trial in state] == ["stopped"]
     assert jobs[0].job_id is not None
@@ -73,6 +72,79 @@ def test_a_study_whose_trials_fail_ends_with_their_last_lines(tmp_path: Path) ->
                 state = await over(desk.service, number)
                 assert state.state == "failed"
                 assert "exit code 3; its last lines: no data" in state.message
+
+    asyncio.run(story())
+
+
+KILLED_ONCE = """
+import os, signal, sys
+from pathlib import Path
+import weft
+home = Path(os.environ["WEFT_CHECKPOINT"])
+if not (home / "killed").exists():
+    (home / "killed").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+weft.report(1, loss=float(sys.argv[1]))
+"""
+
+
+WAITS = """
+import os, sys, time
+from pathlib import Path
+import weft
+mark = Path(os.environ["WEFT_CHECKPOINT"], "begun")
+weft.report(1, loss=1.0)
+if not mark.exists():
+    mark.touch()
+    while True:
+        time.sleep(0.02)
+weft.report(2, loss=0.5)
+"""
+
+
+def test_a_trial_that_was_stopped_with_its_study_goes_on_with_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        with opened(f"sqlite:///{tmp_path}/weft.db") as database:
+            async with desk_on(database, tmp_path) as desk:
+                config = settings(run="job.py {x}", schedule="none", resource=None, budget={"trials": 1})
+                number = await begin(desk.service, tmp_path, config, WAITS)
+                async with asyncio.timeout(PATIENCE_S):
+                    while not any(trial.steps for trial in await _state(desk, number)):
+                        await asyncio.sleep(0.02)
+                await _ask(desk, number, "stop")
+                state = await over(desk.service, number)
+                assert [trial.state for trial in state] == ["stopped"]
+                jobs = await database.read(lambda c: trial_jobs(c, number))
+                assert jobs[0].job_id is not None
+                assert (await desk.reach(jobs[0].job_id)).state == "stopped"
+                await _ask(desk, number, "resume")
+                state = await over(desk.service, number, "completed", "failed")
+                assert [(trial.state, trial.value) for trial in state] == [("completed", 0.5)]
+                assert await database.read(lambda c: trial_jobs(c, number)) == {
+                    0: TrialJob(0, jobs[0].job_id, 2, jobs[0].resource)
+                }
+
+    asyncio.run(story())
+
+
+async def _state(desk: Desk, number: int) -> SearchState:
+    return SearchState.of(await desk.service.database.read(lambda c: events_of(c, number)))
+
+
+async def _ask(desk: Desk, number: int, verb: str) -> None:
+    await desk.service.database.write(lambda c: ask_study(c, number, {"do": verb}, user_name="ann"))
+    desk.service.wake()
+
+
+def test_kill_9_of_a_trial_starts_it_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        with opened(f"sqlite:///{tmp_path}/weft.db") as database:
+            async with desk_on(database, tmp_path) as desk:
+                config = settings(run="job.py {x}", schedule="none", resource=None, budget={"trials": 1})
+                number = await begin(desk.service, tmp_path, config, KILLED_ONCE)
+                state = await over(desk.service, number)
+                assert state.state == "completed", state.message
+                assert [(trial.state, trial.lost) for trial in state] == [("completed", 1)]
 
     asyncio.run(story())
 

@@ -1,4 +1,4 @@
-"""Studies that `weft study` names: of this machine by name, of the service by number."""
+"""Studies that `weft study` names: of this machine by name, of the service by number or name."""
 
 from __future__ import annotations
 
@@ -36,6 +36,16 @@ def state_of(name: str) -> SearchState:
     return SearchState.of(read_events(folder_of(name)))
 
 
+def find_state(name: str, url: str | None) -> tuple[str | None, SearchState]:
+    """Return the number of a study in the service, None for one of this machine, and its state."""
+    number = service_number(name, url)
+    if number is None:
+        return None, state_of(name)
+    from weft.cli.tuning.remote import fetch_state
+
+    return number, fetch_state(number, url)
+
+
 @contextmanager
 def core_of(folder: Path) -> Iterator[StudyCore]:
     """Yield the core of a study that no process runs."""
@@ -67,8 +77,16 @@ def ask(name: str, request: dict[str, Any]) -> None:
     click.echo(f"weft: study {name}: {request['do']} is done", err=True)
 
 
-def is_in_service(name: str, url: str | None) -> bool:
-    """Return whether a study is the service's."""
-    from weft.cli.tuning.remote import is_remote
+def service_number(name: str, url: str | None) -> str | None:
+    """Return the number of a study of the service; None: it is one of this machine.
 
-    return is_remote(name, url)
+    A name means a study of this machine first, then the newest of that name in the service.
+    """
+    if name.isdigit():
+        return name
+    from weft.cli.tuning.remote import number_of, runs_in_service
+    from weft.tune.study.home import list_studies, studies_folder
+
+    if url is None and (name in list_studies(studies_folder()) or not runs_in_service(None, None)):
+        return None
+    return number_of(name, url)

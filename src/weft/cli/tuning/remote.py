@@ -33,11 +33,12 @@ def runs_in_service(wanted: bool | None, url: str | None) -> bool:
     return True
 
 
-def is_remote(name: str, url: str | None) -> bool:
-    """Return whether a name means a study of the service: its number, or any with --url."""
-    if url is not None and not name.isdigit():
-        raise UsageError(f"a study of the service must be named by its number, got {name}; see weft studies")
-    return name.isdigit()
+def number_of(name: str, url: str | None) -> str:
+    """Return the number of the newest study of a name in the service; UsageError if there is none."""
+    for view in service_studies(url):
+        if view.name == name and view.id is not None:
+            return str(view.id)
+    raise UsageError(f"a study must exist, here or in the service, got {name}; see weft studies")
 
 
 def submit_study(
@@ -55,9 +56,7 @@ def submit_study(
     from weft.cli.tuning.table import headline
 
     if warm_start is not None and not warm_start.isdigit():
-        raise UsageError(
-            f"--warm-start must be the number of a study of the service, got {warm_start}; see weft studies"
-        )
+        warm_start = number_of(warm_start, url)
     with open_client(url) as client:
         seen = 0
         view = None
@@ -116,6 +115,7 @@ def _go_on(client: JobsClient, going: StudyDetail, config: StudyConfig) -> Study
 def _follow(client: JobsClient, number: int, asked_at: int = 0) -> int:
     """Show a study until it is over; Ctrl-C leaves it running. What was asked for is not done at event `asked_at`."""
     from weft.cli.tuning.table import LiveTable, headline
+    from weft.tune.results.insights import insights
     from weft.tune.results.views import study_view
     from weft.tune.study.state import SearchState
 
@@ -133,6 +133,8 @@ def _follow(client: JobsClient, number: int, asked_at: int = 0) -> int:
         return 130
     table.close()
     click.echo(headline(study_view(state, id=number)))
+    for one in insights(state):
+        click.echo(f"{one.severity}: {one.text}; {one.advice}", err=True)
     return 0 if state.state == "completed" else 1
 
 
@@ -189,6 +191,14 @@ def act(name: str, verb: str, url: str | None, body: dict[str, Any] | None = Non
     with open_client(url) as client:
         found = client.studies.act(int(name), verb, body)
     click.echo(f"weft: {told(verb, name, f'study {found.id} ({found.name})')}", err=True)
+
+
+def remove_study(name: str, url: str | None) -> None:
+    """Have the service remove a study that is over."""
+    from weft.cli.jobs.options import open_client
+
+    with open_client(url) as client:
+        client.studies.remove(int(name))
 
 
 def told(verb: str, name: str, study: str) -> str:

@@ -9,7 +9,7 @@ import click
 
 from weft.cli.jobs.options import NAME_OF_JOB, Duration, json_option, print_data, url_option, yes_option
 from weft.cli.paths import OutputFile
-from weft.cli.tuning.found import STUDY, ask, folder_of, is_in_service, state_of
+from weft.cli.tuning.found import STUDY, ask, find_state, folder_of, service_number, state_of
 from weft.cli.tuning.trials import COMMANDS
 from weft.cli.values import Real, Text, Whole
 from weft.errors import UsageError
@@ -32,14 +32,15 @@ for _one in COMMANDS:
 @url_option
 @json_option
 def show(name: str, limit: int, url: str | None, as_json: bool) -> None:
-    """Show a study: its best trials, insights and importances."""
+    """Show a study: its best trials and insights."""
     from weft.cli.tuning.remote import fetch_study
     from weft.cli.tuning.table import headline, trial_table
     from weft.tune.results.insights import insights
     from weft.tune.results.views import study_view, trial_view
 
-    if is_in_service(name, url):
-        view, trials, found = fetch_study(name, url)
+    number = service_number(name, url)
+    if number is not None:
+        view, trials, found = fetch_study(number, url)
     else:
         state = state_of(name)
         view, found = study_view(state), insights(state)
@@ -64,11 +65,10 @@ def show(name: str, limit: int, url: str | None, as_json: bool) -> None:
 def best(name: str, output: Path | None, url: str | None, as_json: bool) -> None:
     """Print the parameters of the best trial, as a config file with -o."""
     from weft.cli.paths import write_output
-    from weft.cli.tuning.remote import fetch_state
     from weft.tune.results.export import best_config
     from weft.tune.results.views import trial_view
 
-    state = fetch_state(name, url) if is_in_service(name, url) else state_of(name)
+    _, state = find_state(name, url)
     text = best_config(state, output.suffix if output is not None else ".yaml")
     if output is not None:
         write_output(output, text)
@@ -93,8 +93,9 @@ def resume(name: str, url: str | None) -> int:
     from weft.tune.study.journal import is_held
     from weft.tune.study.study import Study
 
-    if is_in_service(name, url):
-        act(name, "resume", url)
+    number = service_number(name, url)
+    if number is not None:
+        act(number, "resume", url)
         return 0
     folder = folder_of(name)
     if is_held(folder):
@@ -117,7 +118,9 @@ def resume(name: str, url: str | None) -> int:
 @click.option(
     "-t", "--trials", type=Whole(1, 1_000_000, example=100), help="Most trials, those so far included."
 )
-@click.option("--time", "time_limit", type=Duration(), metavar="4h", help="Most time since its beginning.")
+@click.option(
+    "--time", "time_limit", type=Duration(), metavar="4h", help="Most time that it runs, so far included."
+)
 @click.option("--gpu-hours", type=Real(0, 1e9, above=0, example=8), help="Most GPU-hours.")
 @click.option(
     "--no-better-for", type=Whole(1, 1_000_000, example=20), metavar="N", help="Trials without a gain."
@@ -129,9 +132,9 @@ def extend(name: str, url: str | None, **options: Any) -> None:
     """Give a study another budget; one that had used its budget goes on with weft study resume."""
     import msgspec
 
-    from weft.cli.tuning.remote import act, fetch_state
+    from weft.cli.tuning.remote import act
 
-    state = fetch_state(name, url) if is_in_service(name, url) else state_of(name)
+    number, state = find_state(name, url)
     budget = {"trials": options["trials"], "time": options["time_limit"], "gpu_hours": options["gpu_hours"],
               "no_better_for": options["no_better_for"], "target": options["target"]}  # fmt: skip
     changes: dict[str, Any] = {}
@@ -142,8 +145,8 @@ def extend(name: str, url: str | None, **options: Any) -> None:
         changes["parallel"] = options["parallel"]
     if not changes:
         raise UsageError("weft study extend must be given a limit, got none; write --trials 100")
-    if is_in_service(name, url):
-        act(name, "extend", url, changes)
+    if number is not None:
+        act(number, "extend", url, changes)
     else:
         ask(name, {"do": "extend", "changes": changes})
 
@@ -159,20 +162,19 @@ def clone(name: str, new: str, changes: tuple[str, ...], warm: bool, url: str | 
     """Make a new study with the settings of another, and changes; weft study resume runs it."""
     import msgspec
 
-    from weft.cli.tuning.remote import act, fetch_state
+    from weft.cli.tuning.remote import act
     from weft.tune.study.config import check_config, convert_config
     from weft.tune.study.home import list_studies, studies_folder
     from weft.tune.study.study import Study
 
-    remote = is_in_service(name, url)
-    state = fetch_state(name, url) if remote else state_of(name)
+    number, state = find_state(name, url)
     found: dict[str, Any] = {**msgspec.to_builtins(state.config), "name": new}
     for text in changes:
         set_field(found, text)
     config = convert_config(found)
     check_config(config)
-    if remote:
-        act(name, "clone", url, {"changes": found, "warm": warm})
+    if number is not None:
+        act(number, "clone", url, {"changes": found, "warm": warm})
         return
     home = studies_folder()
     if new in list_studies(home):
@@ -209,10 +211,9 @@ def set_field(found: dict[str, Any], text: str) -> None:
 @json_option
 def export(name: str, output: Path | None, optuna_url: str | None, url: str | None, as_json: bool) -> None:
     """Export a study's trials to a file, to Optuna, or as CSV to the screen."""
-    from weft.cli.tuning.remote import fetch_state
     from weft.tune.results import export as exports
 
-    state = fetch_state(name, url) if is_in_service(name, url) else state_of(name)
+    _, state = find_state(name, url)
     if optuna_url is not None:
         from weft.tune.results.optuna_storages import optuna_study
 
@@ -226,13 +227,20 @@ def export(name: str, output: Path | None, optuna_url: str | None, url: str | No
 @command.command("remove")
 @click.argument("name", type=STUDY)
 @yes_option
-def remove(name: str, yes: bool) -> None:
-    """Remove a study of this machine with its logs and checkpoints."""
+@url_option
+def remove(name: str, yes: bool, url: str | None) -> None:
+    """Remove a study: one of this machine with its logs and checkpoints, one of the service without its jobs."""
     import shutil
 
     from weft.cli.jobs.options import confirm
+    from weft.cli.tuning.remote import remove_study
     from weft.tune.study.journal import is_held
 
+    number = service_number(name, url)
+    if number is not None:
+        confirm(f"remove study {number} of the service; its jobs stay", yes)
+        remove_study(number, url)
+        return
     folder = folder_of(name)
     if is_held(folder):
         raise UsageError(

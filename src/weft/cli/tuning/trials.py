@@ -8,7 +8,7 @@ import click
 
 from weft.cli.jobs.options import NAME_OF_JOB, json_option, print_data, url_option
 from weft.cli.paths import OutputFolder
-from weft.cli.tuning.found import STUDY, TRIAL, ask, folder_of, is_in_service, state_of
+from weft.cli.tuning.found import STUDY, TRIAL, ask, find_state, folder_of, service_number, state_of
 from weft.cli.tuning.tune import point_of
 from weft.cli.values import Text, Whole
 from weft.errors import UsageError
@@ -22,8 +22,9 @@ def _ending(verb: str, text: str) -> click.Command:
     def carry(name: str, trial: int | None, url: str | None) -> None:
         from weft.cli.tuning.remote import act
 
-        if is_in_service(name, url):
-            act(name, verb if trial is None else f"trials/{trial}/{verb}", url)
+        number = service_number(name, url)
+        if number is not None:
+            act(number, verb if trial is None else f"trials/{trial}/{verb}", url)
         else:
             ask(name, {"do": verb, "trial": trial})
 
@@ -49,8 +50,9 @@ def promote(name: str, trial: int, until: int | None, url: str | None) -> None:
     """Let a paused trial go on before all others, whatever its score: weft study promote digits 3."""
     from weft.cli.tuning.remote import act
 
-    if is_in_service(name, url):
-        act(name, f"trials/{trial}/promote", url, {"until": until})
+    number = service_number(name, url)
+    if number is not None:
+        act(number, f"trials/{trial}/promote", url, {"until": until})
     else:
         ask(name, {"do": "promote", "trial": trial, "until": until})
 
@@ -79,12 +81,13 @@ def keep(
     from weft.cli.tuning.remote import keep_model
     from weft.tune.results.models import TrialModel
 
-    if is_in_service(name, url):
+    number = service_number(name, url)
+    if number is not None:
         if store is not None:
             raise UsageError(
                 "--store must be for a study of this machine, got one of the service; leave it out"
             )
-        version = keep_model(name, url, model=model, path=path or "model.onnx", alias=alias, trial=trial)
+        version = keep_model(number, url, model=model, path=path or "model.onnx", alias=alias, trial=trial)
     else:
         state, folder = state_of(name), folder_of(name)
         found = state.best() if trial is None else state.trials.get(trial)
@@ -106,15 +109,14 @@ def keep(
 @url_option
 def add(name: str, point: str, url: str | None) -> None:
     """Add a trial by hand: weft study add digits lr=0.1,optimizer=adam."""
-    from weft.cli.tuning.remote import act, fetch_state
+    from weft.cli.tuning.remote import act
     from weft.tune.space.domains import scalar_params
 
     params = point_of(point)
-    remote = is_in_service(name, url)
-    state = fetch_state(name, url) if remote else state_of(name)
+    number, state = find_state(name, url)
     checked = state.space.check_point(params)
-    if remote:
-        act(name, "trials", url, {"params": scalar_params(checked)})
+    if number is not None:
+        act(number, "trials", url, {"params": scalar_params(checked)})
     else:
         ask(name, {"do": "add", "params": checked})
 

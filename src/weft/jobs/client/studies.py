@@ -108,6 +108,10 @@ class ServiceStudies:
         assert found is not None
         return found
 
+    def remove(self, number: int) -> None:
+        """Remove a study that is over; its jobs stay."""
+        self._connection.send("DELETE", f"/studies/{number}", type(None))
+
     def keep_model(
         self,
         number: int,

@@ -61,6 +61,9 @@ from weft.tune.study.state import SearchState, TrialRecord
 _log = logging.getLogger(__name__)
 LAST_LINES = 20  # of a failed job's log, of which those that are not empty are told
 _RANK = re.compile(r"\brank (\d+)\b")
+_KILLED = re.compile(
+    r"rank \d+: killed by "
+)  # begins the message of a job whose process was ended from outside
 LISTEN_S = 0.1  # at least, from one turn of studies because their trials have reported to the next
 GATHER_S = 0.02  # for reports of other trials that come at the same time
 LISTEN_SHARE = 0.5  # of the time that such turns may take
@@ -83,6 +86,12 @@ class DrivenStudy:
     def job_ids(self) -> set[int]:
         """Return the jobs of all trials."""
         return {trial_job.job_id for trial_job in self.jobs.values() if trial_job.job_id is not None}
+
+    def forget_revived(self) -> None:
+        """Read jobs again whose trials go on though they were over."""
+        trials = self.core.state.trials
+        over = {told.job_id for told in self.jobs.values() if trials[told.trial].over}
+        self.ended = {number: job for number, job in self.ended.items() if number in over}
 
     def keep_ended(self, found: dict[int, StoredJob]) -> None:
         """Note the jobs about which nothing can change any more, so that they are not read again."""
@@ -210,6 +219,7 @@ class StudyDriver:
         self, connection: sa.Connection, one: DrivenStudy
     ) -> tuple[dict[int, StoredJob], list[tuple[int, dict[str, Any]]]]:
         """Return the jobs of a study and what it was asked for, and take in what its trials have reported."""
+        one.forget_revived()
         ids = sorted(one.job_ids() - set(one.ended))
         found = {job.id: job for job in load_jobs(connection, ids)}
         one.keep_ended(found)
@@ -269,7 +279,7 @@ class StudyDriver:
                 core.completed(trial.number, at_s=now_s)
             elif job.state == "stopped":
                 core.stopped(trial.number, f"job {job.id} was stopped", at_s=now_s)
-            elif job.cause == "host-lost":
+            elif job.cause == "host-lost" or _KILLED.match(job.message or ""):
                 core.lost(trial.number, job.message or "its host was lost", at_s=now_s)
             else:
                 text = f"job {job.id} failed: {job.message or job.cause}"

@@ -19,7 +19,7 @@ from weft.tune.schedulers.decide import is_late
 from weft.tune.space.domains import Domain
 from weft.tune.study.config import StudyError
 from weft.tune.study.core import StudyCore
-from weft.tune.study.events import TrialBegun
+from weft.tune.study.events import TrialBegun, TrialLost
 from weft.tune.study.state import TrialRecord
 from weft.tune.trial import FunctionTrial, is_pruned
 
@@ -156,7 +156,9 @@ class FunctionRunner:
         except BaseException as wrong:  # Ctrl-C: the trial goes on when the study does
             with self._lock:
                 self._error = wrong
-                self._core.lost(number, "interrupted", at_s=time.time())
+                self._core.say(
+                    TrialLost(trial=number, message="interrupted", counted=False, at_s=time.time())
+                )
                 self._leave(number)
             return
         with self._lock:

@@ -14,6 +14,7 @@ from weft.tune.runners.reports import TrialReports, last_lines
 from weft.tune.runners.weights import take_weights
 from weft.tune.schedulers.actions import CloneTrial, PauseTrial, ResumeTrial, StopTrial, TrialAction
 from weft.tune.study.core import StudyCore
+from weft.tune.study.events import TrialLost
 
 LOOK_S = 0.05  # between two looks at the processes and their reports
 
@@ -114,7 +115,9 @@ class ScriptRunner:
             core.segment_done(number, at_s=now_s)
         elif code == 0:
             core.completed(number, at_s=now_s)
-        elif code < 0 or process.told:
+        elif process.told:  # Ctrl-C: it goes on when the study does
+            core.say(TrialLost(trial=number, message="interrupted", counted=False, at_s=now_s))
+        elif code < 0:
             core.lost(number, f"killed by signal {-code}; {last_lines(process.folder)}", at_s=now_s)
         else:
             text = f"exit code {code}; its last lines: {last_lines(process.folder)}"

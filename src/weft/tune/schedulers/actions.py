@@ -42,10 +42,11 @@ class PauseTrial:
 
 @dataclass(frozen=True)
 class StopTrial:
-    """End a trial for good."""
+    """End a trial for good; one that is `cut` by the end of its study goes on if the study does."""
 
     trial: int
     reason: str = ""
+    cut: bool = False
 
 
 @dataclass(frozen=True)

@@ -44,14 +44,14 @@ def decide(
         return StudyDecision()
     failed = "" if forgives else _failure(state, least=state.config.failures)
     if failed:
-        running = tuple(StopTrial(t.number, "the study failed") for t in state.in_state("running"))
+        running = tuple(StopTrial(t.number, "the study failed", cut=True) for t in state.in_state("running"))
         return StudyDecision(running, "failed", failed)
     over = _budget_used(state)
     if over is not None and patient and is_late(state) and state.count("running"):
         over, finishing = None, True
     stops = stops_of(state, rules)
     if over is not None:
-        running_now = [StopTrial(trial.number, over) for trial in state.in_state("running")]
+        running_now = [StopTrial(trial.number, over, cut=True) for trial in state.in_state("running")]
         return StudyDecision(tuple(running_now), "completed", over)
     stopped = {action.trial for action in stops}
     starts = 0 if exhausted else _starts_left(state)
@@ -77,7 +77,7 @@ def _starts_left(state: SearchState) -> int:
 def is_late(state: SearchState) -> bool:
     """Return whether the time of a study is over."""
     most_s = state.config.budget.time_s
-    return most_s is not None and state.begun_s is not None and state.now_s - state.begun_s >= most_s
+    return most_s is not None and state.ran_s(state.now_s) >= most_s
 
 
 def _budget_used(state: SearchState) -> str | None:

@@ -199,8 +199,8 @@ class StudyCore:
                     TrialCloned(trial=number, source=source, params=params, at_s=at_s),
                     TrialBegun(trial=number, until=until, at_s=at_s),
                 )
-            case StopTrial(trial=number, reason=reason):
-                self.say(TrialEnded(trial=number, state="stopped", message=reason, at_s=at_s))
+            case StopTrial(trial=number, reason=reason, cut=cut):
+                self.say(TrialEnded(trial=number, state="stopped", message=reason, cut=cut, at_s=at_s))
         return action
 
     def add(
@@ -342,6 +342,8 @@ class StudyCore:
 
     def interrupted(self, message: str, *, at_s: float = 0.0) -> None:
         """Take in that whatever ran trials was itself killed: all go on from where they were, and none counts twice."""
+        if self.state.state == "running":
+            self.say(StudyMoved(state="running", message=self.state.message, at_s=at_s))
         for trial in self.state.in_state("running"):
             self.say(TrialLost(trial=trial.number, message=message, counted=False, at_s=at_s))
 
@@ -353,13 +355,11 @@ class StudyCore:
     def stop_all(self, message: str = "stopped on request", *, at_s: float = 0.0) -> list[TrialAction]:
         """Stop the study with all its running trials; return what is to be done for that."""
         self.move("stopped", message, at_s=at_s)
-        done: list[TrialAction] = []
-        for trial in self.state.in_state("running"):
-            self.say(
-                TrialEnded(trial=trial.number, state="stopped", message="the study was stopped", at_s=at_s)
-            )
-            done.append(StopTrial(trial.number, "the study was stopped"))
-        return done
+        running = [
+            StopTrial(trial.number, "the study was stopped", cut=True)
+            for trial in self.state.in_state("running")
+        ]
+        return [action for one in running if (action := self._recorded(one, at_s)) is not None]
 
     # -- what somebody wants of one trial ----------------------------------------------------------------
 
@@ -501,6 +501,13 @@ class StudyCore:
                 f"{', '.join({**allowed, **ended}[self.state.state])}, got {state}; see weft study show"
             )
         self.say(StudyMoved(state=state, message=message, at_s=at_s))
+        if state == "running":
+            self._revive(at_s)
+
+    def _revive(self, at_s: float) -> None:
+        """Let the trials that ended with their study go on from where they were."""
+        for trial in [one for one in self.state if one.cut]:
+            self.say(TrialLost(trial=trial.number, counted=False, at_s=at_s))
 
     def extend(self, changes: Mapping[str, Any], *, at_s: float = 0.0) -> None:
         """Change the budget, the parallelism or the given points of a study, and let it go on if it had ended."""
@@ -519,7 +526,7 @@ class StudyCore:
         self.say(StudyBegun(config=msgspec.to_builtins(config), at_s=at_s))
         self._exhausted = False
         if self.state.state in ("completed", "failed"):
-            self.say(StudyMoved(state="running", message="extended", at_s=at_s))
+            self.move("running", "extended", at_s=at_s)
 
 
 def _nowhere(events: Sequence[AnyEvent]) -> None:

@@ -116,7 +116,10 @@ class TrialCloned(StudyEvent, frozen=True, tag="cloned"):
 
 
 class TrialLost(StudyEvent, frozen=True, tag="lost"):
-    """A trial whose process died and that is started again; `counted` against the retries if it died by itself."""
+    """A trial whose process died, or that ended with its study, and that is started again.
+
+    It is `counted` against the retries if it died by itself.
+    """
 
     trial: int
     message: str = ""
@@ -130,10 +133,14 @@ class TrialEnded(StudyEvent, frozen=True, tag="ended"):
     state: str
     values: tuple[float | str, ...] | None = None
     message: str = ""
+    cut: bool = False  # by the end of its study: it goes on if the study does
 
 
 class StudyMoved(StudyEvent, frozen=True, tag="moved"):
-    """Another state of the whole study: running, paused, stopped, completed, failed."""
+    """Another state of the whole study: running, paused, stopped, completed, failed.
+
+    One that runs and is told to be running was taken up again after whoever ran it had gone.
+    """
 
     state: str
     message: str = ""

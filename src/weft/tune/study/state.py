@@ -79,6 +79,7 @@ class TrialRecord(RepeatedTrial):
     done: int = 0  # of the resource, as its process said by ending, whatever steps it counts
     final: bool = True  # it may run to its end
     held: bool = False  # somebody paused it: only they let it go on
+    cut: bool = False  # it ended because its study did, and goes on if that does
     repeated: bool = False  # it began again at its first step though it had come further
     rewrites: int = 0  # reports that changed what its curve had, or came before its end
     user_attrs: dict[str, Any] = field(default_factory=dict)  # what its objective noted
@@ -227,6 +228,8 @@ class SearchState:
         self.begun_s: float | None = None
         self.ended_s: float | None = None
         self.now_s = 0.0
+        self.idle_s = 0.0  # in which the study was paused or over, or the process that ran it was gone
+        self._idle_since_s: float | None = None
         self.inbox = 0
         self.user_attrs: dict[str, Any] = {}  # what somebody noted about the study
         self.metric_names: tuple[str, ...] = ()  # by which tables of Optuna's kind show the metrics
@@ -318,6 +321,13 @@ class SearchState:
         since = trial.running_since_s
         return trial.run_s + (max(0.0, self.now_s - since) if since is not None else 0.0)
 
+    def ran_s(self, now_s: float) -> float:
+        """Return the seconds that the study has run, pauses left out."""
+        if self.begun_s is None:
+            return 0.0
+        until_s = now_s if self._idle_since_s is None else self._idle_since_s
+        return max(0.0, until_s - self.begun_s - self.idle_s)
+
     def since_best(self) -> int:
         """Return how many trials ended since the best one did."""
         best, at = math.inf, -1
@@ -331,7 +341,7 @@ class SearchState:
 
     def apply(self, event: AnyEvent) -> None:
         """Take in what happened."""
-        self.now_s = max(self.now_s, event.at_s)
+        before_s, self.now_s = self.now_s, max(self.now_s, event.at_s)
         match event:
             case StudyBegun(config=found):
                 self.config = convert_config(found)
@@ -340,8 +350,11 @@ class SearchState:
                 self.space = made.grown({**grown, **self._wider})
                 self.begun_s = event.at_s if self.begun_s is None else self.begun_s
             case StudyMoved(state=state, message=message):
-                self.state, self.message = state, message
+                ran, self.state, self.message = self.state == "running", state, message
                 self.ended_s = event.at_s if state in OVER else None
+                if ran and state == "running":
+                    self.idle_s += self.now_s - before_s  # whoever ran it was gone
+                self._note_idle(event.at_s)
             case StudyActed():
                 self._act(event)
             case StudyNoted(attrs=attrs, metric_names=names):
@@ -370,6 +383,14 @@ class SearchState:
                 self._report_many(self.trials[event.trial], event)
             case _:
                 self._move(self.trials[event.trial], event)
+
+    def _note_idle(self, at_s: float) -> None:
+        """Count the time in which the study does not run."""
+        if self.state != "running":
+            self._idle_since_s = at_s if self._idle_since_s is None else self._idle_since_s
+        elif self._idle_since_s is not None:
+            self.idle_s += max(0.0, at_s - self._idle_since_s)
+            self._idle_since_s = None
 
     def _act(self, event: StudyActed) -> None:
         self.acted_at = len(self.over)
@@ -477,16 +498,24 @@ class SearchState:
                 trial.state = TrialState.PAUSED if trial.steps else TrialState.WAITING
                 trial.message = message
                 trial.lost += counted
+                self._revive(trial)
             case TrialCloned(source=source, params=params):
                 trial.params, trial.parent, trial.cloned_at = plain_params(params), source, trial.step
             case TrialEnded():
                 self._rest(trial, event.at_s)
                 trial.state, trial.message, trial.ended_s = TrialState(event.state), event.message, event.at_s
+                trial.cut = event.cut
                 if event.values is not None:
                     trial.values = tuple(as_number(value) for value in event.values)
                     self._note_best(trial, trial.last_score)
                 self.over.append(trial.number)
         self._touch(trial)
+
+    def _revive(self, trial: TrialRecord) -> None:
+        """Let a trial that ended with its study be one that is not over."""
+        if trial.cut:
+            trial.cut, trial.ended_s = False, None
+            self.over.remove(trial.number)
 
     def _note_best(self, trial: TrialRecord, score: float) -> None:
         if not trial.source:

@@ -422,8 +422,7 @@ class Study(OptunaNames):
             waiting = len(self.state.interrupted())
             budget["trials"] = max(1, self.state.own - waiting + _whole(trials))
         if time_s is not None:
-            since = self.state.begun_s or time.time()
-            budget["time"] = time.time() - since + time_s
+            budget["time"] = self.state.ran_s(time.time()) + time_s
         if budget != msgspec.to_builtins(self.state.config.budget):
             changes["budget"] = budget
         if parallel is not None and parallel != self.state.config.parallel:

@@ -289,7 +289,8 @@ def _check_admin(caller: Caller) -> None:
     if caller.role != "admin" or caller.job_id is not None:
         raise DoorError(
             "forbidden",
-            f"an algorithm must be installed and removed by an administrator, got {caller.user_name}",
+            "an algorithm must be installed and removed by an administrator, with a token of scope admin, got "
+            f"{caller.user_name} as {caller.role}; weft token add NAME --scope read,write,admin",
         )
 
 
