@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from weft.cli import call
+from weft.cli.tuning import remote
+from weft.cli.tuning.found import service_number
 from weft.cli.tuning.remote import told
+from weft.errors import UsageError
+from weft.tune.study.home import studies_folder
+from weft.tune.study.journal import FILE
 
 TRAIN = """
 import json, sys
@@ -156,3 +162,23 @@ def test_a_dry_run_prints_the_first_points(script: str, capsys: pytest.CaptureFi
     assert plan["trials"][0]["params"] == {"x": 1.5, "k": "a"}
     assert plan["commands"][0] == ["train.py", "1.5", "a"]
     assert not Path("home").exists()
+
+
+def test_a_name_is_a_study_of_this_machine_and_else_the_newest_of_the_service(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = [
+        SimpleNamespace(name="far", id=9),
+        SimpleNamespace(name="far", id=4),
+        SimpleNamespace(name="near", id=2),
+    ]
+    monkeypatch.setattr(remote, "service_studies", lambda url: views)
+    monkeypatch.setattr(remote, "runs_in_service", lambda wanted, url: True)
+    (studies_folder() / "near").mkdir(parents=True)
+    (studies_folder() / "near" / FILE).touch()
+    assert service_number("7", None) == "7"
+    assert service_number("near", None) is None
+    assert service_number("near", "http://there") == "2"
+    assert service_number("far", None) == "9"
+    with pytest.raises(UsageError, match="here or in the service, got nobody"):
+        service_number("nobody", None)
