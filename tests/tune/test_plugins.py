@@ -33,6 +33,14 @@ class PluginOptimizer(BasePluginOptimizer):
         low, high = self.hyper_parameters[0]["minDbVal"], self.hyper_parameters[0]["maxDbVal"]
         return [{"lr": low + (high - low) * random.random() * 0 + self.calls - 1 + self.shift, "n": self.calls}]
 """
+LISTS = """
+class PluginOptimizer:
+    def __init__(self, name, hyper_parameters):
+        pass
+
+    def search(self, number_samples, last_exp_results):
+        return [[{"name": "lr", "fixedVal": 0.1}]]
+"""
 PARAMETERS = [
     {"name": "lr", "type": "Range", "dataType": "DOUBLE", "minDbVal": -3.0, "maxDbVal": 0.0, "power": 10},
     {"name": "n", "type": "Range", "dataType": "INT", "minIntVal": 1, "maxIntVal": 9},
@@ -64,6 +72,7 @@ def test_a_plugin_suggests_until_it_has_no_further_point(tmp_path: Path) -> None
         (COUNTING, {"shift": "9"}, "must suggest points of the space, got"),
         (COUNTING, {"shift": "x"}, 'must suggest a point, got "ValueError: could not'),
         ("x = 1", {}, "must have a class PluginOptimizer"),
+        (LISTS, {}, "must suggest mappings of names to values, got"),
         ("import no_such_package", {}, "ModuleNotFoundError"),
     ],
 )

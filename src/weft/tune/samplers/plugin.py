@@ -44,8 +44,13 @@ class PluginSearcher:
         points = self._run(asked)
         if not points:
             return None
+        if not isinstance(points[0], dict):
+            raise SearcherFailed(
+                f"algorithm {self._name} must suggest mappings of names to values, got "
+                f"{shorten(json.dumps(points[0]))}; return [{{'lr': 0.1}}]"
+            )
         try:
-            return Suggestion(state.space.check_point(self._point(dict(points[0]), state)))
+            return Suggestion(state.space.check_point(self._point(points[0], state)))
         except (SpaceError, TypeError, ValueError) as error:
             raise SearcherFailed(
                 f"algorithm {self._name} must suggest points of the space, got {error}"
