@@ -136,6 +136,19 @@ def test_scripts_that_never_work_end_the_study_with_a_sentence(tmp_path: Path, c
         assert re.search(about, study.state.message)
 
 
+def test_a_study_without_its_metric_leaves_no_trial_running(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(
+        "import json, sys, time\nfrom pathlib import Path\nmark = Path(sys.argv[2])\nfirst = not mark.exists()\n"
+        "mark.touch()\nprint(json.dumps({'acc': 1.0}), flush=True)\n"
+        "while not first:\n    time.sleep(0.02)\n"
+    )
+    settings = config(tmp_path, f"{tmp_path}/other.py {{x}} {tmp_path}/mark", budget={"trials": 4})
+    with Study.from_config(settings, tmp_path / "study") as study:
+        study.run()
+        assert "loss must be reported, got acc" in study.state.message
+        assert sorted((t.state, t.cut) for t in study.trials) == [("failed", False), ("stopped", True)]
+
+
 def test_a_trial_that_is_killed_is_run_again(tmp_path: Path) -> None:
     settings = config(tmp_path, f"{tmp_path}/killed.py {{x}}", parallel=1, budget={"trials": 1})
     (tmp_path / "killed.py").write_text(

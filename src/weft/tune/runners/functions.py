@@ -239,7 +239,7 @@ class FunctionRunner:
         with self._lock:
             state = self._core.state
             state.now_s = max(state.now_s, time.time())
-            return number in self._told or is_late(state)
+            return number in self._told or state.trials[number].over or is_late(state)
 
     def folder_of(self, number: int) -> Path:
         found = self._folder(number)

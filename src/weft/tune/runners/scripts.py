@@ -91,6 +91,8 @@ class ScriptRunner:
             if code is not None:
                 self._ended(number, code)
                 changed = True
+            elif self._core.state.trials[number].over:  # with its study
+                self._ask(number)
         return changed
 
     def _read(self, number: int, *, last: bool = False) -> bool:

@@ -313,6 +313,7 @@ class StudyCore:
         others = [t for t in self.state if t.number != record.number and name in t.latest]
         if not others:
             self.say(StudyMoved(state="failed", message=text, at_s=at_s))
+            self._cut_off("the study failed", at_s)
 
     def segment_done(self, trial: int, *, at_s: float = 0.0) -> None:
         """Take in that a trial's process ended by itself at the limit that it was told."""
@@ -355,11 +356,12 @@ class StudyCore:
     def stop_all(self, message: str = "stopped on request", *, at_s: float = 0.0) -> list[TrialAction]:
         """Stop the study with all its running trials; return what is to be done for that."""
         self.move("stopped", message, at_s=at_s)
-        running = [
-            StopTrial(trial.number, "the study was stopped", cut=True)
-            for trial in self.state.in_state("running")
-        ]
-        return [action for one in running if (action := self._recorded(one, at_s)) is not None]
+        return self._cut_off("the study was stopped", at_s)
+
+    def _cut_off(self, reason: str, at_s: float) -> list[TrialAction]:
+        """End all running trials with their study; return what is to be done for that."""
+        found = [StopTrial(trial.number, reason, cut=True) for trial in self.state.in_state("running")]
+        return [action for one in found if (action := self._recorded(one, at_s)) is not None]
 
     # -- what somebody wants of one trial ----------------------------------------------------------------
 
