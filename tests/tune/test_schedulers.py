@@ -262,6 +262,20 @@ def test_trials_that_ended_with_their_study_go_on_with_it(end: str) -> None:
     assert core.state.over == [0]
 
 
+@pytest.mark.parametrize(
+    ("more", "gpus"),
+    [
+        ({"gpus": 0.5}, 0.5),
+        ({"job": {"resources": {"gpus": 2}}}, 2),
+        ({"job": {"workers": "2:4", "resources": {"gpus": 1}}}, 4),
+        ({"gpus": 1, "job": {"workers": 3, "resources": {"gpus": 1}}}, 3),
+        ({"job": {"workers": "all", "resources": 7}}, 0),
+    ],
+)
+def test_gpus_of_a_trial_are_those_of_its_job(more: dict[str, Any], gpus: float) -> None:
+    assert settings_of(**more).trial_gpus == gpus
+
+
 def test_time_does_not_count_while_nobody_runs_the_study() -> None:
     events: list[AnyEvent] = []
     core = StudyCore.begin(settings_of(budget={"time": 40}), events.extend, at_s=0.0)
@@ -286,6 +300,7 @@ def test_time_does_not_count_while_nobody_runs_the_study() -> None:
         ({"search": "tpee"}, "did you mean tpe?"),
         ({"resource": None}, "no resource"),
         ({"minimize": []}, "minimize or maximize a metric"),
+        ({"budget": {"gpu_hours": 1}}, "must have trials with GPUs, got none"),
         ({"maximize": "loss"}, "loss in both"),
         ({"points": [{"lr": 1}]}, "lr must be in"),
         ({"resource": {"min": 9, "max": 3}}, "at most resource.max"),

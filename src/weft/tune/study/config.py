@@ -107,7 +107,7 @@ class StudyConfig(Document, frozen=True):
     )
     env: dict[str, str] = field(default_factory=dict)
     checkpoints: bool = True  # a paused trial goes on from its checkpoint; without, bad ones are stopped
-    gpus: Annotated[float, Meta(ge=0, le=1024)] = 0.0  # of one trial, for the budget in GPU-hours
+    gpus: Annotated[float, Meta(ge=0, le=1024)] = 0.0  # of one trial, for GPU-hours; else those of its job
     act: dict[str, bool] = field(default_factory=dict)  # insights that may act: {plateau: true}
     job: dict[str, Any] = field(default_factory=dict)  # fields of job.yaml for trials that are jobs
 
@@ -116,6 +116,16 @@ class StudyConfig(Document, frozen=True):
         """Metrics and whether each is to be small, the first of them first."""
         small = {**dict.fromkeys(_names(self.minimize), True), **dict.fromkeys(_names(self.maximize), False)}
         return {name: small[name] for name in self.metrics if name in small} if self.metrics else small
+
+    @property
+    def trial_gpus(self) -> float:
+        """Accelerators of one trial: as said, or those of its job with all its workers."""
+        given = self.job.get("resources")
+        each = given.get("gpus", 0) if isinstance(given, dict) else 0
+        most = str(self.job.get("workers", 1)).rpartition(":")[2]
+        if not (isinstance(each, (int, float)) and most.isdigit()):
+            return self.gpus  # a job like that is refused with its own reason
+        return max(self.gpus, each * int(most))
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -178,6 +188,10 @@ def check_config(config: StudyConfig) -> SearchSpace:
             f"schedule {scheduler} must have one metric, got {', '.join(config.goals)}; write schedule: none"
         )
     _ = config.budget.time_s
+    if config.budget.gpu_hours is not None and not config.trial_gpus:
+        raise StudyError(
+            "a budget in GPU-hours must have trials with GPUs, got none, so it would never end; write gpus: 1"
+        )
     strange = [rule for rule in config.act if rule not in ACTS]
     if strange:
         raise StudyError(

@@ -314,7 +314,7 @@ class SearchState:
 
     def gpu_hours(self) -> float:
         """Return the GPU-hours that all trials have used so far."""
-        return sum(self.run_s(trial) for trial in self) / 3600 * self.config.gpus
+        return sum(self.run_s(trial) for trial in self) / 3600 * self.config.trial_gpus
 
     def run_s(self, trial: TrialRecord) -> float:
         """Return the seconds that a trial has run, this moment included."""
