@@ -21,6 +21,7 @@ from sklearn.linear_model import LogisticRegression
 
 import weft.tune as tune
 from weft.errors import UsageError
+from weft.tune.results.views import study_view
 from weft.tune.space.domains import SpaceError
 from weft.tune.study.config import StudyError
 from weft.tune.study.journal import FILE, StudyJournal, read_events
@@ -300,6 +301,18 @@ def test_a_warm_start_uses_earlier_trials_and_does_not_count_them() -> None:
     assert study.best_value <= earlier.best_value
     narrow = tune.Study({**SPACE, "x": tune.uniform(0, 5)}, bowl, minimize="loss", warm_start=earlier)
     assert 0 < len(narrow.trials) < 12
+
+
+def test_a_view_counts_earlier_trials_in_both_of_its_numbers() -> None:
+    def train(trial: Any) -> float:
+        return float(trial["x"])
+
+    first = tune.Study({"x": tune.uniform(0, 1)}, train, minimize="loss", search="random").optimize(trials=3)
+    second = tune.Study(
+        {"x": tune.uniform(0, 1)}, train, minimize="loss", search="random", warm_start=first
+    ).optimize(trials=2)
+    view = study_view(second.state)
+    assert (view.trials, view.budget_trials) == (5, 5)
 
 
 def test_errors_of_an_objective() -> None:

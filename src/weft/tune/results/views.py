@@ -54,7 +54,7 @@ class StudyView(msgspec.Struct, frozen=True, kw_only=True):
     best: TrialView | None = None
     begun_ms: int | None = None
     ended_ms: int | None = None
-    budget_trials: int | None = None
+    budget_trials: int | None = None  # those of earlier studies included, as they are in `trials`
     gpu_hours: float = 0.0
     id: int | None = None  # in a service
     user: str = ""
@@ -124,7 +124,9 @@ def study_view(state: SearchState, **more: Any) -> StudyView:
         best=None if best is None else trial_view(state, best),
         begun_ms=_ms(state.begun_s),
         ended_ms=_ms(state.ended_s),
-        budget_trials=config.budget.trials,
+        budget_trials=None
+        if config.budget.trials is None
+        else config.budget.trials + len(state.trials) - state.own,
         gpu_hours=round(state.gpu_hours(), 6),
         **more,
     )

@@ -88,7 +88,7 @@ function Row({ study, active }: { study: StudyView; active: boolean }) {
       <td><TrialMark state={study.state} /></td>
       <td className={css.progress}>
         {count(study.trials)}{study.budget_trials ? ` of ${count(study.budget_trials)}` : ""}
-        <Bar share={done / Math.max(1, study.budget_trials ?? study.trials)} label={told || "no trial yet"} />
+        <Bar share={study.state === "completed" ? 1 : done / Math.max(1, study.budget_trials ?? study.trials)} label={told || "no trial yet"} />
       </td>
       <td className={layout.number}>{bestText(study)}</td>
       <td>{study.search}, {study.schedule === "none" ? "no schedule" : study.schedule}</td>
