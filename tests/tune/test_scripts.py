@@ -149,6 +149,24 @@ def test_a_study_without_its_metric_leaves_no_trial_running(tmp_path: Path) -> N
         assert sorted((t.state, t.cut) for t in study.trials) == [("failed", False), ("stopped", True)]
 
 
+def test_an_interrupt_pauses_the_study(tmp_path: Path) -> None:
+    free = tmp_path / "free"
+    settings = config(tmp_path, f"{tmp_path}/train.py {{x}} 4 {free}", budget={"trials": 2})
+
+    def interrupt() -> None:
+        if all(trial.step == 2 for trial in study.trials):
+            raise KeyboardInterrupt
+
+    with Study.from_config(settings, tmp_path / "study") as study:
+        with pytest.raises(KeyboardInterrupt):
+            study.run(on_change=interrupt)
+        assert study.state.state == "paused"
+        assert [(t.state, t.lost) for t in study.trials] == [("paused", 0)] * 2
+        free.touch()
+        study.run()
+        assert [(t.state, t.step) for t in study.trials] == [("completed", 4)] * 2
+
+
 def test_a_trial_that_is_killed_is_run_again(tmp_path: Path) -> None:
     settings = config(tmp_path, f"{tmp_path}/killed.py {{x}}", parallel=1, budget={"trials": 1})
     (tmp_path / "killed.py").write_text(

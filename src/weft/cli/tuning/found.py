@@ -74,7 +74,9 @@ def ask(name: str, request: dict[str, Any]) -> None:
     with core_of(folder) as core:
         core.interrupted("its process was gone", at_s=time.time())
         carry_out(core, request, time.time())
-    click.echo(f"weft: study {name}: {request['do']} is done", err=True)
+        waits = core.state.state == "running"
+    more = f"; weft study resume {name} runs it" if waits else ""
+    click.echo(f"weft: study {name}: {request['do']} is done{more}", err=True)
 
 
 def service_number(name: str, url: str | None) -> str | None:

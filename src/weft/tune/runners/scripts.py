@@ -66,6 +66,7 @@ class ScriptRunner:
                     return
                 time.sleep(self._look_s)
         except BaseException:
+            self._due.clear()
             for process in self._processes.values():
                 process.ask()
             for process in self._processes.values():

@@ -412,7 +412,12 @@ class Study(OptunaNames):
             on_change=on_change,
             poll=self._inbox(),
         )
-        runner.run()
+        try:
+            runner.run()
+        except KeyboardInterrupt:
+            if self.state.state == "running":
+                self._core.pause_all(at_s=time.time())
+            raise
         return self
 
     def _extend(self, trials: int | None, time_s: float | None, parallel: int | None, *, ends: bool) -> None:
