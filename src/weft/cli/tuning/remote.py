@@ -54,7 +54,12 @@ def submit_study(
     from weft.cli.jobs.options import open_client, print_data
     from weft.cli.jobs.submit import UploadLine
     from weft.cli.tuning.table import headline
+    from weft.tune.results.tables import is_table
 
+    if warm_start is not None and is_table(warm_start):
+        raise UsageError(
+            f"--warm-start must be a study of the service, got the file {warm_start}; write --local to use it here"
+        )
     if warm_start is not None and not warm_start.isdigit():
         warm_start = number_of(warm_start, url)
     with open_client(url) as client:

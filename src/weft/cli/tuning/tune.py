@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 SPACE = NameValue("NAME=DOMAIN", "lr=log:1e-5:1e-1")
 METRIC = Text("the name of a metric", "loss", like=r"[!-~]{1,250}")
 PART = Text("a name, with options after colons", "asha:eta=4", like=r"[A-Za-z][\w-]*(:[\w-]+=[^:]+)*")
+EARLIER = Text(
+    "the name or the number of a study, or a file of trials",
+    "digits",
+    like=r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}|[^\x00-\x1f]+\.(csv|json|parquet)",
+)
 RESOURCE = Text(
     "NAME:MAX or NAME:MIN:MAX with whole numbers", "epochs:27", like=r"[A-Za-z_][\w.-]*(:[0-9]{1,12}){1,2}"
 )
@@ -65,9 +70,9 @@ RESOURCE = Text(
 )
 @click.option(
     "--warm-start",
-    type=NAME_OF_JOB,
-    metavar="STUDY",
-    help="Use the trials of an earlier study; one of the service by its number.",
+    type=EARLIER,
+    metavar="STUDY|FILE",
+    help="Use the trials of an earlier study; here also those of a .csv, .json or .parquet.",
 )
 @click.option("--service/--local", "service", default=None,
               help="As jobs of the service, or here; the service where you are logged in.")  # fmt: skip
@@ -252,6 +257,7 @@ def _print_plan(config: StudyConfig, as_json: bool) -> int:
 def _run_here(config: StudyConfig, options: dict[str, Any], as_json: bool) -> int:
     from weft.cli.tuning.table import LiveTable, headline
     from weft.tune.results.insights import insights
+    from weft.tune.results.tables import is_table
     from weft.tune.results.views import study_view, trial_view
     from weft.tune.runners.command import check_script
     from weft.tune.study.home import find_study, studies_folder
@@ -259,7 +265,10 @@ def _run_here(config: StudyConfig, options: dict[str, Any], as_json: bool) -> in
 
     check_script(config.command, Path())
     home = studies_folder()
-    earlier = find_study(options["warm_start"], home) if options["warm_start"] else None
+    earlier = None
+    if options["warm_start"]:
+        warm = options["warm_start"]
+        earlier = Path(warm) if is_table(warm) else find_study(warm, home)
     with Study.from_config(config, home / config.name, earlier) as study:
         table = LiveTable(study.state, quiet=as_json)
         try:

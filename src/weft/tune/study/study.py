@@ -46,7 +46,7 @@ from weft.tune.study.optuna_names import OptunaNames
 from weft.tune.study.requests import StudyInbox
 from weft.tune.study.state import SearchState, TrialRecord
 from weft.tune.study.states import end_named
-from weft.tune.study.warm_start import read_distribution, take_over
+from weft.tune.study.warm_start import read_distribution, take_over, take_over_table
 from weft.tune.trial import FunctionTrial
 
 if TYPE_CHECKING:
@@ -181,9 +181,13 @@ class Study(OptunaNames):
             self._core.extend(extended, at_s=time.time())
 
     def _take_over(self, earlier: Study | str | Path) -> None:
-        """Add the ended trials of an earlier study that are points of this space."""
+        """Add the ended trials of an earlier study, or of a file, that are points of this space."""
+        from weft.tune.results.tables import is_table
         from weft.tune.study.journal import read_events
 
+        if not isinstance(earlier, Study) and is_table(str(earlier)):
+            take_over_table(self._core, Path(earlier), time.time())
+            return
         state = earlier.state if isinstance(earlier, Study) else SearchState.of(read_events(Path(earlier)))
         take_over(self._core, state, time.time())
 

@@ -1,12 +1,15 @@
-"""Trials of an earlier study, or of Optuna's, in a study that begins: they are known, but count for no budget."""
+"""Trials of an earlier study, of a file, or of Optuna, in a study that begins: known, but counted for no budget."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from weft.errors import UsageError
+from weft.text import plural
+from weft.tune.results.tables import read_table
 from weft.tune.space.domains import Domain
 from weft.tune.space.text import read_domain
 from weft.tune.study.config import StudyError
@@ -22,6 +25,7 @@ def take_over(core: StudyCore, earlier: SearchState, at_s: float) -> None:
             f"a warm start must have the metrics {', '.join(core.state.goals)}, got {', '.join(earlier.goals)}; "
             "start without it"
         )
+    fits = 0
     for trial in earlier.in_state("completed"):
         domains = {
             name: earlier.space.domains[name].data() for name in trial.params if name in earlier.space.domains
@@ -31,6 +35,31 @@ def take_over(core: StudyCore, earlier: SearchState, at_s: float) -> None:
         except UsageError:
             continue  # not a point of this space
         _repeat(core, trial, number, at_s)
+        fits += 1
+    _check_any(core, fits, earlier.count("completed"), f"study {earlier.config.name}")
+
+
+def take_over_table(core: StudyCore, path: Path, at_s: float) -> None:
+    """Add the completed trials in a file that are points of this space: CSV, JSON or Parquet, as exports are."""
+    known = read_table(path, tuple(core.state.space.domains), core.state.goals)
+    fits = 0
+    for one in known:
+        try:
+            number = add_known(core, one.params, {}, path.stem, at_s)
+        except UsageError:
+            continue  # not a point of this space
+        core.completed(number, one.values, at_s=at_s)
+        fits += 1
+    _check_any(core, fits, len(known), str(path))
+
+
+def _check_any(core: StudyCore, fits: int, known: int, where: str) -> None:
+    """Refuse a warm start none of whose trials can be used: somebody thinks that it has them."""
+    if known and not fits:
+        raise StudyError(
+            f"a warm start must have points of this space ({', '.join(core.state.space.domains)}), got none among "
+            f"{plural(known, 'completed trial')} of {where}; start without it"
+        )
 
 
 def add_known(
