@@ -68,7 +68,8 @@ def test_a_study_from_its_command_to_its_export(script: str, capsys: pytest.Capt
     for name in ("a.csv", "a.json", "a.parquet"):
         assert call(["study", "export", "first", "-o", name]) == 0
     assert len(Path("a.csv").read_text().splitlines()) == 7
-    assert call(["study", "stop", "second"]) == 0
+    assert call(["study", "stop", "second", "--json"]) == 0
+    assert json.loads(said(capsys)[0])["state"] == "stopped"
     assert call(["study", "remove", "second", "--yes"]) == 0
     assert call(["study", "show", "second"]) == 2
     assert "a study must exist, got second" in said(capsys)[1]

@@ -59,8 +59,20 @@ def core_of(folder: Path) -> Iterator[StudyCore]:
         journal.close()
 
 
-def ask(name: str, request: dict[str, Any]) -> None:
-    """Have a request carried out: by the process that runs the study, or here if none does."""
+def ask(name: str, request: dict[str, Any], *, as_json: bool = False) -> None:
+    """Have a request carried out, by the process that runs the study or here if none does; say so, or print data."""
+    told = _asked(name, request)
+    if as_json:
+        from weft.cli.jobs.options import print_data
+        from weft.tune.results.views import study_view
+
+        print_data(study_view(state_of(name)))
+    else:
+        click.echo(f"weft: study {name}{told}", err=True)
+
+
+def _asked(name: str, request: dict[str, Any]) -> str:
+    """Do what `ask` does; return what follows the study's name in the sentence about it."""
     import time
 
     from weft.tune.study.journal import is_held
@@ -69,14 +81,13 @@ def ask(name: str, request: dict[str, Any]) -> None:
     folder = folder_of(name)
     if is_held(folder):
         post(folder, request)
-        click.echo(f"weft: study {name} was asked to {request['do']}", err=True)
-        return
+        return f" was asked to {request['do']}"
     with core_of(folder) as core:
         core.interrupted("its process was gone", at_s=time.time())
         carry_out(core, request, time.time())
         waits = core.state.state == "running"
     more = f"; weft study resume {name} runs it" if waits else ""
-    click.echo(f"weft: study {name}: {request['do']} is done{more}", err=True)
+    return f": {request['do']} is done{more}"
 
 
 def service_number(name: str, url: str | None) -> str | None:

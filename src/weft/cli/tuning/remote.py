@@ -189,12 +189,17 @@ def keep_model(name: str, url: str | None, **wanted: Any) -> int:
     return max(one.version for one in found.versions)
 
 
-def act(name: str, verb: str, url: str | None, body: dict[str, Any] | None = None) -> None:
-    """Have the service do something with a study."""
-    from weft.cli.jobs.options import open_client
+def act(
+    name: str, verb: str, url: str | None, body: dict[str, Any] | None = None, *, as_json: bool = False
+) -> None:
+    """Have the service do something with a study, and say so; or print the study as data."""
+    from weft.cli.jobs.options import open_client, print_data
 
     with open_client(url) as client:
         found = client.studies.act(int(name), verb, body)
+    if as_json:
+        print_data(found)
+        return
     click.echo(f"weft: {told(verb, name, f'study {found.id} ({found.name})')}", err=True)
 
 

@@ -85,7 +85,8 @@ def best(name: str, output: Path | None, url: str | None, as_json: bool) -> None
 @command.command("resume")
 @click.argument("name", type=STUDY)
 @url_option
-def resume(name: str, url: str | None) -> int:
+@json_option
+def resume(name: str, url: str | None, as_json: bool) -> int:
     """Go on with a study that was paused, stopped or interrupted; a local one runs here."""
     from weft.cli.tuning.remote import act
     from weft.cli.tuning.table import LiveTable, headline
@@ -95,21 +96,25 @@ def resume(name: str, url: str | None) -> int:
 
     number = service_number(name, url)
     if number is not None:
-        act(number, "resume", url)
+        act(number, "resume", url, as_json=as_json)
         return 0
     folder = folder_of(name)
     if is_held(folder):
-        ask(name, {"do": "resume"})
+        ask(name, {"do": "resume"}, as_json=as_json)
         return 0
     with Study.load(folder) as study:
         if not study.state.config.command:
             raise UsageError(
                 f"study {name} must have a command to run, got one of Python; call optimize again"
             )
-        table = LiveTable(study.state)
+        table = LiveTable(study.state, quiet=as_json)
         study.run(on_change=table)
         table.close()
-        click.echo(headline(study_view(study.state)))
+        view = study_view(study.state)
+        if as_json:
+            print_data(view)
+        else:
+            click.echo(headline(view))
         return 1 if study.state.state == "failed" else 0
 
 
@@ -128,7 +133,8 @@ def resume(name: str, url: str | None) -> int:
 @click.option("--target", type=Real(-1e300, 1e300, example=0.98), help="A value of the metric that ends it.")
 @click.option("-p", "--parallel", type=Whole(1, 4096, example=2), help="Trials at a time.")
 @url_option
-def extend(name: str, url: str | None, **options: Any) -> None:
+@json_option
+def extend(name: str, url: str | None, as_json: bool, **options: Any) -> None:
     """Give a study another budget; one that had used its budget goes on with weft study resume."""
     import msgspec
 
@@ -146,9 +152,9 @@ def extend(name: str, url: str | None, **options: Any) -> None:
     if not changes:
         raise UsageError("weft study extend must be given a limit, got none; write --trials 100")
     if number is not None:
-        act(number, "extend", url, changes)
+        act(number, "extend", url, changes, as_json=as_json)
     else:
-        ask(name, {"do": "extend", "changes": changes})
+        ask(name, {"do": "extend", "changes": changes}, as_json=as_json)
 
 
 @command.command("clone")
@@ -158,11 +164,13 @@ def extend(name: str, url: str | None, **options: Any) -> None:
               help="Another value of a field of study.yaml, in YAML: 'space.lr=log:1e-4:1'.")  # fmt: skip
 @click.option("--warm", is_flag=True, help="Take the trials of the study over, too.")
 @url_option
-def clone(name: str, new: str, changes: tuple[str, ...], warm: bool, url: str | None) -> None:
+@json_option
+def clone(name: str, new: str, changes: tuple[str, ...], warm: bool, url: str | None, as_json: bool) -> None:
     """Make a new study with the settings of another, and changes; weft study resume runs it."""
     import msgspec
 
     from weft.cli.tuning.remote import act
+    from weft.tune.results.views import study_view
     from weft.tune.study.config import check_config, convert_config
     from weft.tune.study.home import list_studies, studies_folder
     from weft.tune.study.study import Study
@@ -174,14 +182,18 @@ def clone(name: str, new: str, changes: tuple[str, ...], warm: bool, url: str | 
     config = convert_config(found)
     check_config(config)
     if number is not None:
-        act(number, "clone", url, {"changes": found, "warm": warm})
+        act(number, "clone", url, {"changes": found, "warm": warm}, as_json=as_json)
         return
     home = studies_folder()
     if new in list_studies(home):
         raise UsageError(f"study {new} must not exist yet, got one; name another")
     with Study.from_config(config, home / new, home / name if warm else None) as study:
         study.core.pause_all()
-    click.echo(f"weft: weft study resume {new} runs it", err=True)
+        view = study_view(study.state)
+    if as_json:
+        print_data(view)
+    else:
+        click.echo(f"weft: weft study resume {new} runs it", err=True)
 
 
 def set_field(found: dict[str, Any], text: str) -> None:

@@ -19,14 +19,15 @@ def _ending(verb: str, text: str) -> click.Command:
     @click.argument("name", type=STUDY)
     @click.option("--trial", type=TRIAL, help="One trial of it, not all.")
     @url_option
-    def carry(name: str, trial: int | None, url: str | None) -> None:
+    @json_option
+    def carry(name: str, trial: int | None, url: str | None, as_json: bool) -> None:
         from weft.cli.tuning.remote import act
 
         number = service_number(name, url)
         if number is not None:
-            act(number, verb if trial is None else f"trials/{trial}/{verb}", url)
+            act(number, verb if trial is None else f"trials/{trial}/{verb}", url, as_json=as_json)
         else:
-            ask(name, {"do": verb, "trial": trial})
+            ask(name, {"do": verb, "trial": trial}, as_json=as_json)
 
     return carry
 
@@ -46,15 +47,16 @@ pause = _ending(
     help="How much of the resource it may use; else its next rung.",
 )
 @url_option
-def promote(name: str, trial: int, until: int | None, url: str | None) -> None:
+@json_option
+def promote(name: str, trial: int, until: int | None, url: str | None, as_json: bool) -> None:
     """Let a paused trial go on before all others, whatever its score: weft study promote digits 3."""
     from weft.cli.tuning.remote import act
 
     number = service_number(name, url)
     if number is not None:
-        act(number, f"trials/{trial}/promote", url, {"until": until})
+        act(number, f"trials/{trial}/promote", url, {"until": until}, as_json=as_json)
     else:
-        ask(name, {"do": "promote", "trial": trial, "until": until})
+        ask(name, {"do": "promote", "trial": trial, "until": until}, as_json=as_json)
 
 
 @click.command("model")
@@ -107,7 +109,8 @@ def keep(
 @click.argument("name", type=STUDY)
 @click.argument("point", type=Text("NAME=VALUE,...", "lr=0.1,optimizer=adam"))
 @url_option
-def add(name: str, point: str, url: str | None) -> None:
+@json_option
+def add(name: str, point: str, url: str | None, as_json: bool) -> None:
     """Add a trial by hand: weft study add digits lr=0.1,optimizer=adam."""
     from weft.cli.tuning.remote import act
     from weft.tune.space.domains import scalar_params
@@ -116,9 +119,9 @@ def add(name: str, point: str, url: str | None) -> None:
     number, state = find_state(name, url)
     checked = state.space.check_point(params)
     if number is not None:
-        act(number, "trials", url, {"params": scalar_params(checked)})
+        act(number, "trials", url, {"params": scalar_params(checked)}, as_json=as_json)
     else:
-        ask(name, {"do": "add", "params": checked})
+        ask(name, {"do": "add", "params": checked}, as_json=as_json)
 
 
 COMMANDS = (stop, pause, promote, add, keep)
