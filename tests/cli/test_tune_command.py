@@ -13,7 +13,10 @@ from weft.cli import call
 from weft.cli.tuning import remote
 from weft.cli.tuning.found import service_number
 from weft.cli.tuning.remote import told
+from weft.cli.tuning.table import LiveTable
 from weft.errors import UsageError
+from weft.tune.study.config import convert_config
+from weft.tune.study.core import StudyCore
 from weft.tune.study.home import studies_folder
 from weft.tune.study.journal import FILE
 
@@ -165,6 +168,29 @@ def test_a_dry_run_prints_the_first_points(script: str, capsys: pytest.CaptureFi
     assert not Path("home").exists()
 
 
+def test_ends_are_told_once_and_again_of_trials_that_went_on(capsys: pytest.CaptureFixture[str]) -> None:
+    config = convert_config(
+        {"space": {"x": "float:0:1"}, "minimize": "loss", "search": "random", "parallel": 2}
+    )
+    core = StudyCore.begin(config)
+    core.actions(2)
+    core.completed(0, [1.0])
+    table = LiveTable(core.state)
+    table()
+    assert said(capsys)[1] == ""
+    core.stop_all()
+    table()
+    assert "trial 1 is stopped" in said(capsys)[1]
+    core.move("running")
+    table()
+    core.actions(2)
+    core.completed(2, [1.0])
+    core.completed(1, [1.0])
+    table()
+    table()
+    assert [line.split()[2] for line in said(capsys)[1].splitlines()] == ["2", "1"]
+
+
 def test_a_name_is_a_study_of_this_machine_and_else_the_newest_of_the_service(
     script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +202,7 @@ def test_a_name_is_a_study_of_this_machine_and_else_the_newest_of_the_service(
     monkeypatch.setattr(remote, "service_studies", lambda url: views)
     monkeypatch.setattr(remote, "runs_in_service", lambda wanted, url: True)
     (studies_folder() / "near").mkdir(parents=True)
-    (studies_folder() / "near" / FILE).touch()
+    (studies_folder() / "near" / FILE).write_text("{}\n")
     assert service_number("7", None) == "7"
     assert service_number("near", None) is None
     assert service_number("near", "http://there") == "2"

@@ -9,6 +9,8 @@ import pytest
 
 import weft.tune as tune
 from weft.tune.study.config import StudyError
+from weft.tune.study.home import list_studies
+from weft.tune.study.journal import FILE
 
 SPACE = {"x": "float:0:1", "kind": "a,b", "n": "int:1:9"}
 
@@ -17,7 +19,7 @@ def train(trial: Any) -> float:
     return float(trial["x"]) + trial["n"]
 
 
-def again(source: Path | tune.Study, **more: Any) -> tune.Study:
+def again(source: Path | tune.Study | None, **more: Any) -> tune.Study:
     settings: dict[str, Any] = {"space": SPACE, "minimize": "loss", "search": "random", "warm_start": source}
     return tune.Study(objective=train, **{**settings, **more})
 
@@ -57,8 +59,25 @@ def test_a_table_without_use_is_refused(tmp_path: Path, text: str, must: str) ->
     (tmp_path / "notes.csv").write_text(text)
     with pytest.raises(StudyError, match=must):
         again(tmp_path / "notes.csv")
-    with pytest.raises(StudyError, match=r"must be a table of trials, got"):
+    with pytest.raises(StudyError, match=r"must be in .*nowhere.csv, got No such file"):
         again(tmp_path / "nowhere.csv")
+    (tmp_path / "wrong.json").write_text("[1]")
+    with pytest.raises(StudyError, match="must be a table of trials, got no list of trials"):
+        again(tmp_path / "wrong.json")
+
+
+def test_a_study_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "notes.csv").write_text("lr,loss\n0.5,1\n")
+    for more in ({"warm_start": tmp_path / "notes.csv"}, {"warm_start": None, "search": "tpee"}):
+        with pytest.raises(StudyError):
+            again(tmp_path, folder=tmp_path / "studies" / "new", **more)
+        assert list_studies(tmp_path / "studies") == []
+        assert not (tmp_path / "studies" / "new").exists()
+    (tmp_path / "studies" / "torn").mkdir()
+    (tmp_path / "studies" / "torn" / FILE).write_bytes(b'{"is":"begun"')  # killed while it began
+    assert list_studies(tmp_path / "studies") == []
+    assert again(None, folder=tmp_path / "studies" / "torn").state.state == "running"
+    assert list_studies(tmp_path / "studies") == ["torn"]
 
 
 def test_a_study_of_another_space_is_refused() -> None:

@@ -125,8 +125,10 @@ def _follow(client: JobsClient, number: int, asked_at: int = 0) -> int:
     from weft.tune.study.state import SearchState
 
     state = SearchState()
-    seen = client.studies.update(number, state, 0)
     table = LiveTable(state)
+    seen = client.studies.update(number, state, 0)
+    if asked_at:
+        table = LiveTable(state)  # what had ended before is known
     try:
         for _ in client.events([f"study:{number}"]):
             seen = client.studies.update(number, state, seen)

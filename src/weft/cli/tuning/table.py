@@ -78,7 +78,8 @@ class LiveTable:
     def __init__(self, state: SearchState, *, quiet: bool = False) -> None:
         self._state, self._quiet = state, quiet
         self._terminal = sys.stderr.isatty() and not quiet
-        self._drawn_s, self._lines, self._told = 0.0, 0, 0
+        self._drawn_s, self._lines = 0.0, 0
+        self._told = {number for number in state.over if not state.trials[number].cut}
 
     def __call__(self) -> None:
         """Show what has changed; many changes at once are shown together."""
@@ -100,7 +101,7 @@ class LiveTable:
         from weft.tune.results.views import trial_view
 
         state = self._state
-        for number in state.over[self._told :]:
+        for number in self._untold():
             view = trial_view(state, state.trials[number])
             values = " ".join(f"{name}={shown(value)}" for name, value in view.values.items())
             params = " ".join(f"{name}={shown(value)}" for name, value in view.params.items())
@@ -108,7 +109,18 @@ class LiveTable:
             click.echo(
                 plain(f"weft: trial {number} is {view.state} with {values} at {params}{about}"), err=True
             )
-        self._told = len(state.over)
+
+    def _untold(self) -> list[int]:
+        """Return the trials that have ended since, but those of earlier studies; they are told from now on."""
+        over, found = self._state.over, []
+        if len(over) < len(self._told):
+            self._told &= set(over)  # others go on, and will end again
+        for number in reversed(over):
+            if number in self._told:
+                break
+            found.append(number)
+        self._told |= set(found)
+        return [number for number in reversed(found) if not self._state.trials[number].source]
 
     def _draw(self) -> None:
         from weft.tune.results.views import study_view, trial_view

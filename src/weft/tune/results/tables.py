@@ -34,7 +34,9 @@ def read_table(path: Path, names: Sequence[str], goals: Sequence[str]) -> list[T
     """Return the completed trials in a file, as far as it has columns for parameters and metrics."""
     try:
         rows = list(_READERS[path.suffix.lower()](path))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise StudyError(f"a table of trials must be in {path}, got {error.strerror}; export one") from None
+    except ValueError as error:
         raise StudyError(f"{path} must be a table of trials, got {error}; export one") from None
     missing = [
         goal for goal in goals if rows and not any(_cell(row, "values", goal) is not None for row in rows)

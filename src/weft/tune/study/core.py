@@ -115,6 +115,11 @@ class StudyCore:
         core._record([event])
         return core
 
+    def record_in(self, record: Recorder | None, so_far: Sequence[AnyEvent]) -> None:
+        """Record all events so far at once, and those to come: a study begins whole or not at all."""
+        self._record = record or _nowhere
+        self._record(so_far)
+
     @property
     def _watches_all(self) -> bool:
         return self._watches or bool(self.state.config.act.get("overfitting"))

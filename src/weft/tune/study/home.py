@@ -9,7 +9,7 @@ from pathlib import Path
 from weft.files import data_folder
 from weft.text import suggestion
 from weft.tune.study.config import StudyMissing
-from weft.tune.study.journal import FILE
+from weft.tune.study.journal import FILE, has_begun
 
 
 def studies_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -20,7 +20,7 @@ def studies_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 def list_studies(folder: Path) -> list[str]:
     """Return the names of the studies in a folder, those changed last first."""
-    found = [path for path in folder.iterdir() if (path / FILE).exists()] if folder.is_dir() else []
+    found = [path for path in folder.iterdir() if has_begun(path)] if folder.is_dir() else []
     return [p.name for p in sorted(found, key=lambda p: (-(p / FILE).stat().st_mtime_ns, p.name))]
 
 

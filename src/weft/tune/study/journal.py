@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -60,6 +61,13 @@ class StudyJournal:
         while data:
             data = data[os.write(self._file, data) :]
 
+    def remove_if_empty(self) -> None:
+        """Remove the file of a study that could not begin: one without events is none."""
+        if self._file is not None and not os.fstat(self._file).st_size:
+            with suppress(OSError):
+                (self.folder / FILE).unlink()
+                self.folder.rmdir()  # unless it holds something else
+
     def close(self) -> None:
         """Let another process have the study."""
         if self._file is not None:
@@ -92,6 +100,7 @@ class OpenedStudy:
         self._users -= 1
         if not self._users:
             _OPEN.pop(self._folder, None)
+            self.journal.remove_if_empty()
             self.journal.close()
 
 
@@ -113,6 +122,15 @@ def read_events(folder: Path) -> list[AnyEvent]:
         raise StudyError(
             f"the journal of {folder} must hold events, got {error}; restore it from a backup"
         ) from None
+
+
+def has_begun(folder: Path) -> bool:
+    """Return whether a folder has a study: its first event is there, whole."""
+    try:
+        with (folder / FILE).open("rb") as file:
+            return file.readline().endswith(b"\n")
+    except OSError:
+        return False
 
 
 def is_held(folder: Path) -> bool:

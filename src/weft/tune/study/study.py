@@ -40,7 +40,7 @@ from weft.tune.study.config import (
 )
 from weft.tune.study.core import StudyCore, replay
 from weft.tune.study.events import AnyEvent, TrialBegun
-from weft.tune.study.journal import FILE, OpenedStudy
+from weft.tune.study.journal import OpenedStudy, has_begun
 from weft.tune.study.objects import NO_OBJECTS, StudyObjects, objects_of
 from weft.tune.study.optuna_names import OptunaNames
 from weft.tune.study.requests import StudyInbox
@@ -129,7 +129,7 @@ class Study(OptunaNames):
     def load(cls, folder: str | Path, *, search: Any = "", schedule: Any = "") -> Study:
         """Return the study of a folder, to go on with it; parts of it that were objects are to be given again."""
         path = Path(folder)
-        if not (path / FILE).exists():
+        if not has_begun(path):
             raise StudyMissing(f"a study must be in {path}, got none; see weft studies")
         study = cls.__new__(cls)
         study._objective = None
@@ -163,9 +163,11 @@ class Study(OptunaNames):
                 self._check_unchanged(config)
             else:
                 assert config is not None
-                self._core = StudyCore.begin(config, record, at_s=time.time(), **objects.parts())
+                made: list[AnyEvent] = []
+                self._core = StudyCore.begin(config, made.extend, at_s=time.time(), **objects.parts())
                 if warm_start is not None:
                     self._take_over(warm_start)
+                self._core.record_in(record, made)
             if self._opened is not None:
                 self._opened.core = self._core
         except BaseException:
