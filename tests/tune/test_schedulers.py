@@ -51,9 +51,9 @@ def test_rungs_and_brackets() -> None:
     assert rungs(1, 20, 3) == (1, 3, 9, 20)
     assert rungs(5, 5, 3) == (5,)
     assert {most: ResourceRange(max=most).first for most in (1, 5, 9, 27, 81, 100, 1000)} == {
-        1: 1, 5: 1, 9: 1, 27: 2, 81: 6, 100: 7, 1000: 74,
+        1: 1, 5: 1, 9: 1, 27: 1, 81: 3, 100: 4, 1000: 37,
     }  # fmt: skip
-    assert rungs(ResourceRange(max=27).first, 27, 3) == (2, 6, 18, 27)
+    assert rungs(ResourceRange(max=27).first, 27, 3) == (1, 3, 9, 27)
     assert ResourceRange(min=5, max=27).first == 5
     # Hyperband's own figures for R = 81, eta = 3: 81, 34, 15, 8, 5.
     pattern = bracket_pattern(5, 3)

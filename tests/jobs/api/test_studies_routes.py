@@ -178,8 +178,8 @@ def test_the_same_command_goes_on_with_a_study_that_is_not_over(
         second = tune(budget={"trials": 3})  # the last one is over, and nothing more is asked of it
         assert second > first
         third = tune(str(second), budget={"trials": 3})
-        with pytest.raises(UsageError, match="must be the number of a study of the service, got first"):
-            tune("first")
+        with pytest.raises(UsageError, match="here or in the service, got nobody"):
+            tune("nobody")
         for number in (second, third):
             client.studies.act(number, "stop")
             wait_until(lambda n=number: client.studies.show(n).study.state == "stopped", "its end", 60)  # type: ignore[misc]

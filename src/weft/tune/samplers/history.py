@@ -1,8 +1,8 @@
 """The history of a study as Optuna's samplers see it: a storage that shows our trials, and keeps nothing of its own.
 
-A sampler ranks trials by their final values. Trials that were paused at a rung have none. TPE ranks those by how far
-they came, and by their last values. For the others the view is BOHB's: the values at the highest rung that enough
-trials have reached. What has not come so far counts as running or pruned, and what diverged as worst.
+A sampler ranks trials by their final values. Trials that were paused at a rung have none, so the view is BOHB's: the
+values at the highest rung that enough trials have reached. What has not come so far counts as running or pruned, and
+what diverged as worst.
 """
 
 from __future__ import annotations

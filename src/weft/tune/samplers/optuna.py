@@ -112,13 +112,6 @@ class TpeSearcher(OptunaSearcher):
         super().__init__()
         self._startup, self._candidates = startup, candidates
 
-    def rung(self, state: SearchState) -> int | None:
-        """Return None: this sampler ranks trials by how far they came, and then by their values there.
-
-        Those that came far are the best of many, whatever the others of their own rung are worth.
-        """
-        return None
-
     def suggest(self, state: SearchState, number: int) -> Suggestion:
         """Return a quasi-random point at first, and then what the sampler asks for."""
         index = state.suggested

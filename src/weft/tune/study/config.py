@@ -28,7 +28,7 @@ Workers = Annotated[int, Meta(ge=1, le=4096)]
 Amount = Annotated[float, Meta(gt=0, le=1e12)]
 Scalar = str | int | float | bool | list[Any] | None
 LARGEST_STEP = 10**12
-FIRST_SHARE = 2 / 27  # of a training, before the first look at it
+FIRST_SHARE = 1 / 27  # of a training, before the first look at it
 MAY_CHANGE = ("budget", "parallel", "failures", "retries", "act", "points")  # while a study has trials
 ACTS = ("edge", "divergence", "no-matter", "overfitting", "plateau")  # insights that may act
 
@@ -60,10 +60,10 @@ class ResourceRange(Document, frozen=True):
 
     @property
     def first(self) -> int:
-        """What a trial uses before it is first compared: unless given, 2/27 of all.
+        """What a trial uses before it is first compared: unless given, 1/27 of all.
 
-        Where thirds go on, rungs are then at 2/27, 2/9 and 2/3: one trial of nine soon comes so far that its end can be
-        told, and the last third of the work is left to the best of those. After 1/27, bad and good look more alike.
+        Where thirds go on, rungs are then at 1/27, 1/9 and 1/3. Where one 27th tells little, 2/27 is better, and where
+        it tells much, worse: neither was better on all of three trainings.
         """
         return self.min if self.min is not None else max(1, round(self.max * FIRST_SHARE))
 
