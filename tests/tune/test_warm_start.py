@@ -16,7 +16,7 @@ SPACE = {"x": "float:0:1", "kind": "a,b", "n": "int:1:9"}
 
 
 def train(trial: Any) -> float:
-    return float(trial["x"]) + trial["n"]
+    return float(trial["x"] + trial["n"])
 
 
 def again(source: Path | tune.Study | None, **more: Any) -> tune.Study:
