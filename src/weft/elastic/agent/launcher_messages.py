@@ -88,7 +88,9 @@ class SlotsOrder(ElasticOrder, frozen=True, tag="slots"):
 
 
 class AttachOrder(ElasticOrder, frozen=True, kw_only=True, tag="attach"):
-    """A launcher adopts the run: find its agent on this host. To a program that listens and has no run yet.
+    """A launcher adopts the run, or calls the host again: find its agent on this host.
+
+    To a program that listens and has no run yet.
 
     Without an agent, the program sends the output that the launcher lacks itself, from what the agent left.
     """

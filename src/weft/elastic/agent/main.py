@@ -76,7 +76,7 @@ def _listen() -> socket.socket:
 async def _receive_spec(launcher: LauncherLink) -> AgentSpec | None:
     """Wait for the description of the run; None if the launcher has no use for this agent, or there is an earlier one.
 
-    A launcher that adopts the run asks for an earlier agent first.
+    A launcher that adopts the run, or calls the host again, asks for an earlier agent first.
     """
     async for order in launcher.orders():
         if isinstance(order, AgentSpec):
@@ -86,7 +86,7 @@ async def _receive_spec(launcher: LauncherLink) -> AgentSpec | None:
         if isinstance(order, AttachOrder):
             if await _is_taken_care_of(order, launcher, ended=True):
                 return None
-            _send_what_is_left(order, launcher)
+            await _send_what_is_left(order, launcher)
             launcher.send(AgentAbsent())
     return None
 
@@ -106,21 +106,26 @@ async def _is_taken_care_of(spec: AgentSpec | AttachOrder, launcher: LauncherLin
     over, code = read_outcome(Path(spec.run_dir), spec.host) if ended else ("", 0)
     if over:
         if isinstance(spec, AttachOrder):
-            _send_what_is_left(spec, launcher)
+            await _send_what_is_left(spec, launcher)
         launcher.send(AgentDone(over, code))
         await launcher.drain()
     return bool(over)
 
 
-def _send_what_is_left(order: AttachOrder, launcher: LauncherLink) -> None:
-    """Send the output of workers that the launcher lacks, in place of an agent that is gone."""
+async def _send_what_is_left(order: AttachOrder, launcher: LauncherLink) -> None:
+    """Send the output of workers that the launcher lacks, in place of an agent that is gone.
+
+    It waits for room: the answer that follows must not be dropped, however much output there is.
+    """
     journal = Journal(Path(order.run_dir), order.host, order.run, tell=lambda line: None)
     for slot, rank in enumerate(order.ranks):
         printed, logged = order.received.get(rank, (0, 0))
         for data in journal.output_since(slot, printed, BACKLOG_BYTES)[0]:
             launcher.send(WorkerOutput(rank, "out", bytes_to_text(data)))
+            await launcher.await_room()
         while data := journal.read_points(slot, logged, CHUNK_BYTES):
             launcher.send(WorkerPoints(rank, bytes_to_text(data)))
+            await launcher.await_room()
             logged += len(data)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +20,6 @@ from weft.elastic.agent.launcher_messages import (
     AgentAbsent,
     AgentAttached,
     ElasticEvent,
-    StopOrder,
 )
 from weft.elastic.config import ElasticConfig
 from weft.elastic.launcher.control import (
@@ -125,7 +125,8 @@ class AdoptingLauncher(ElasticLauncher):
         if not self._over and not self._running():
             self._give_up()
         for host in [self._hosts[name] for name in sorted(self._absent)]:
-            self._go_on_without_agent(host)
+            if host.state == HostState.LISTENING:  # or what answered has ended since: it is called again
+                self._go_on_without_agent(host)
 
     def _is_settled(self, host: HostRecord) -> bool:
         settled = (HostState.RUNNING, HostState.DONE, HostState.GONE, HostState.AWAY)
@@ -150,16 +151,15 @@ class AdoptingLauncher(ElasticLauncher):
 
     def _go_on_without_agent(self, host: HostRecord) -> None:
         """Begin anew on a host whose agent is gone, if it is wanted and the run goes on."""
-        if host.lives:  # what its workers have started may have outlived them
+        if host.lives and not host.witness:  # what its workers have started may have outlived them
             self._recruits.sweep(host, self._run)
-        wanted = self._scaler.names()
-        ends = bool(self._over) or self._interrupted is not None
-        if not ends and (host.name in wanted or host.witness):
+        if not (self._is_ending or host.witness or host.name in self._scaler.names()):
+            self._let_go(host)
+            host.dismissed = True
+            return
+        if not (self._is_ending or host.witness):
             self._recruits.plan_workers(host)
-            self._start(host)
-        else:
-            host.state, host.dismissed = HostState.GONE, not ends
-            self._crew.connections[host.name].dismiss()
+        super()._go_on_without_agent(host)
 
     # -- what agents tell -------------------------------------------------------------------------
 
@@ -172,19 +172,16 @@ class AdoptingLauncher(ElasticLauncher):
     def _on_event(self, host: HostRecord, event: ElasticEvent) -> None:
         if isinstance(event, AgentAbsent) and self._settling:
             self._absent.add(host.name)
-        elif isinstance(event, AgentAbsent):
-            self._go_on_without_agent(host)
         else:
             super()._on_event(host, event)
 
     def _on_attached(self, host: HostRecord, event: AgentAttached) -> None:
         if self._settling:
             self._take_environment(event.env)
-            if not host.witness:
-                self._recruits.plan_workers(host)
+            placed = (each for each in (host, *self._hosts.values()) if each.site is not None)
+            for one in islice(placed, 1):  # of a witness nothing is planned
+                self._recruits.plan_workers(one)
         super()._on_attached(host, event)
-        if self._interrupted is not None:  # while its agent was looked for
-            self._tell(StopOrder(), [host])
 
     def _take_environment(self, env: Mapping[str, str]) -> None:
         """Give workers that are started from now on the environment of the others."""

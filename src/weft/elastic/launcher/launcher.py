@@ -346,7 +346,7 @@ class ElasticLauncher:
             case AgentListening():
                 self._recruits.on_listening(host, event)
             case AgentAbsent():
-                self._start(host)
+                self._go_on_without_agent(host)
             case AgentBegun():  # the others shall know where the new agent is
                 self._tell(RosterUpdate(self._roster()), self._running())
                 if host.lives > 1:
@@ -392,6 +392,17 @@ class ElasticLauncher:
         )
         self._tell(order, [host])
 
+    def _go_on_without_agent(self, host: HostRecord) -> None:
+        """Begin anew on a host whose agent is gone; let it go if the run ends."""
+        if self._is_ending:
+            self._let_go(host)
+        else:
+            self._start(host)
+
+    def _let_go(self, host: HostRecord) -> None:
+        host.state = HostState.GONE
+        self._crew.connections[host.name].dismiss()
+
     def _on_attached(self, host: HostRecord, event: AgentAttached) -> None:
         """Go on with an agent that was cut off from this launcher, or that another launcher had started."""
         host.agent, host.address, host.port = event.agent, event.address, event.port
@@ -407,11 +418,13 @@ class ElasticLauncher:
         self._tell_missed(host)
 
     def _tell_missed(self, host: HostRecord) -> None:
-        """Tell an agent what was ordered before it could hear: to pause, or that the run is over."""
+        """Tell an agent what was ordered before it could hear: to pause, to stop, or that the run is over."""
         if self._pausing:
             self._tell(PauseOrder(), [host])
         if self._over:
             self._tell(EndOrder(self._over, self._code), [host])
+        elif self._interrupted is not None:
+            self._tell(StopOrder(), [host])
 
     def _on_status(self, host: HostRecord, status: AgentStatus) -> None:
         host.view = status.view
@@ -472,9 +485,12 @@ class ElasticLauncher:
 
     # -- the end ----------------------------------------------------------------------------------
 
+    @property
+    def _is_ending(self) -> bool:
+        return bool(self._over) or self._interrupted is not None
+
     def _done(self) -> bool:
-        ending = bool(self._over) or self._interrupted is not None
-        return ending and are_all_ended(self._hosts.values())
+        return self._is_ending and are_all_ended(self._hosts.values())
 
 
 def _choose_voters(hosts: list[HostRecord]) -> tuple[str, ...]:
