@@ -24,14 +24,14 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 # There are more tests at once than cores: threads of OpenMP that wait for each other must not spin.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run test test-all check format pages proto docs pictures bench clean
+.PHONY: run test test-all system check format pages proto docs pictures bench clean
 
 run: .venv/.ready-run
 	$(BIN)/weft run -n 2 examples/digits.py
 
 # Packages of Python and of the system come from different places, and mostly wait.
 test:
-	sh tools/setup.sh system & system=$$!; $(MAKE) .venv/.ready-test && wait $$system
+	$(MAKE) -j 2 .venv/.ready-test system
 	$(PYTEST) -m '$(QUICK)'
 
 test-all: .venv/.ready-dev pages
@@ -39,6 +39,9 @@ test-all: .venv/.ready-dev pages
 	sh tools/setup.sh browser
 	rm -f .pytest_cache/v/cache/lastfailed
 	$(PYTEST) || $(BIN)/python tools/retry_failed.py
+
+system:
+	sh tools/setup.sh system
 
 check: .venv/.ready-dev
 	$(BIN)/ruff check .

@@ -12,9 +12,9 @@ python=${PYTHON:-python3}
 install() {
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "setup: installing $*" >&2
-        # Another call of this script, or the machine itself, may be installing.
-        apt-get -o DPkg::Lock::Timeout=300 update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq \
+        # The machine itself may be installing; so may another call of this script, and an update waits for no other.
+        flock -o "$0" apt-get -o DPkg::Lock::Timeout=300 update -qq
+        DEBIAN_FRONTEND=noninteractive flock -o "$0" apt-get -o DPkg::Lock::Timeout=300 install -y -qq \
             --no-install-recommends "$@" >/dev/null
     else
         echo "setup: please install: $*" >&2
