@@ -115,6 +115,7 @@ class Host:
             spec,
             journal,
             launcher,
+            left_out={},
             on_message=lambda worker, message: self.messages.append((worker, message)),
             on_end=self._ended,
         )

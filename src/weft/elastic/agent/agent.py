@@ -86,7 +86,9 @@ URGENT_KINDS = (
 class ElasticAgent:
     """The agent of one host."""
 
-    def __init__(self, spec: AgentSpec, launcher: LauncherLink, port: int) -> None:
+    def __init__(
+        self, spec: AgentSpec, launcher: LauncherLink, port: int, *, left_out: Mapping[int, int]
+    ) -> None:
         self.spec = spec
         self.name, self.host, self.witness = spec.agent, spec.host, spec.witness
         self.launcher = launcher
@@ -104,7 +106,12 @@ class ElasticAgent:
         self.peers = Peers(self.name, spec.secret, self, retry_s=self.timing.retry_s, calls_all=self.witness)
         self.journal = Journal(Path(spec.run_dir), self.host, spec.run, tell=self._send_event)
         self.workers = HostWorkers(
-            spec, self.journal, launcher, on_message=self._on_worker_message, on_end=self._on_worker_end
+            spec,
+            self.journal,
+            launcher,
+            left_out=left_out,
+            on_message=self._on_worker_message,
+            on_end=self._on_worker_end,
         )
         now = time.monotonic()
         stragglers = Stragglers(spec.slow, self.rules.least)

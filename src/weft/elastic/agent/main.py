@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from weft.elastic.agent.agent import ElasticAgent
@@ -50,10 +51,11 @@ async def serve() -> int:
     port = listener.getsockname()[1]
     server = await asyncio.start_server(called, sock=listener, limit=LONGEST_LINE_BYTES)
     launcher.send(AgentListening(port, secrets.token_hex(4)))
-    spec = await _receive_spec(launcher)
-    if spec is None:
+    described = await _receive_spec(launcher)
+    if described is None:
         return 0
-    agent = ElasticAgent(spec, launcher, port)
+    spec, left_out = described
+    agent = ElasticAgent(spec, launcher, port, left_out=left_out)
     obeying = asyncio.create_task(_obey(launcher, agent))
     try:
         code = await agent.run()
@@ -73,20 +75,24 @@ def _listen() -> socket.socket:
     return socket.create_server(("", 0))
 
 
-async def _receive_spec(launcher: LauncherLink) -> AgentSpec | None:
+async def _receive_spec(launcher: LauncherLink) -> tuple[AgentSpec, Mapping[int, int]] | None:
     """Wait for the description of the run; None if the launcher has no use for this agent, or there is an earlier one.
+
+    Return beside it the bytes that the output of an earlier agent lacked when it was sent from here, by slot.
 
     A launcher that adopts the run, or calls the host again, asks for an earlier agent first.
     """
+    left_out: Mapping[int, int] = {}
     async for order in launcher.orders():
         if isinstance(order, AgentSpec):
-            return None if await _is_taken_care_of(order, launcher, ended=bool(order.life)) else order
+            taken = await _is_taken_care_of(order, launcher, ended=bool(order.life))
+            return None if taken else (order, left_out)
         if isinstance(order, OrderBye):
             return None
         if isinstance(order, AttachOrder):
             if await _is_taken_care_of(order, launcher, ended=True):
                 return None
-            await _send_what_is_left(order, launcher)
+            left_out = await _send_what_is_left(order, launcher)
             launcher.send(AgentAbsent())
     return None
 
@@ -112,21 +118,24 @@ async def _is_taken_care_of(spec: AgentSpec | AttachOrder, launcher: LauncherLin
     return bool(over)
 
 
-async def _send_what_is_left(order: AttachOrder, launcher: LauncherLink) -> None:
-    """Send the output of workers that the launcher lacks, in place of an agent that is gone.
+async def _send_what_is_left(order: AttachOrder, launcher: LauncherLink) -> dict[int, int]:
+    """Send the output of workers that the launcher lacks, in place of an agent that is gone; return what it lacked.
 
     It waits for room: the answer that follows must not be dropped, however much output there is.
     """
     journal = Journal(Path(order.run_dir), order.host, order.run, tell=lambda line: None)
+    left_out: dict[int, int] = {}
     for slot, rank in enumerate(order.ranks):
         printed, logged = order.received.get(rank, (0, 0))
-        for data in journal.output_since(slot, printed, BACKLOG_BYTES)[0]:
+        pieces, left_out[slot] = journal.output_since(slot, printed, BACKLOG_BYTES)
+        for data in pieces:
             launcher.send(WorkerOutput(rank, "out", bytes_to_text(data)))
             await launcher.await_room()
         while data := journal.read_points(slot, logged, CHUNK_BYTES):
             launcher.send(WorkerPoints(rank, bytes_to_text(data)))
             await launcher.await_room()
             logged += len(data)
+    return left_out
 
 
 async def _obey(launcher: LauncherLink, agent: ElasticAgent) -> None:

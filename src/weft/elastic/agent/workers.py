@@ -60,7 +60,7 @@ class HostWorkers:
     """All workers of one host, by slot.
 
     `on_message` is called with each message of a worker, `on_end` when its process has ended, with the exit code and
-    the facts from before its end.
+    the facts from before its end. `left_out`: bytes of earlier output that the launcher was not sent, by slot.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class HostWorkers:
         journal: Journal,
         launcher: LauncherLink,
         *,
+        left_out: Mapping[int, int],
         on_message: Callable[[WorkerFacts, FromWorker], None],
         on_end: Callable[[WorkerFacts, int], None],
     ) -> None:
@@ -88,9 +89,7 @@ class HostWorkers:
         self._points_sent: defaultdict[int, int] = defaultdict(int)  # bytes that the launcher has, by slot
         # Output waits in the journal until the launcher has caught up: an agent before this one may have left some.
         self._held = bool(spec.life)
-        self._dropped: defaultdict[int, int] = defaultdict(
-            int
-        )  # bytes of output that it was not sent, by slot
+        self._dropped = defaultdict(int, left_out)  # bytes of output that it was not sent, by slot
         self._pausing = False  # the run is to end as soon as a step is saved
         self._starting_at: dict[int, float] = {}  # by slot: when the next worker starts there
 
