@@ -108,3 +108,24 @@ def test_an_agent_that_is_stopped_is_waited_for_until_the_launcher_goes() -> Non
                 await connect_to_agent(name, "here", SECRET, launcher)
 
     run(test)
+
+
+def test_an_agent_whose_proof_took_too_long_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a starved host, where an agent that is there must not be taken for one that is gone."""
+    monkeypatch.setattr(launcher_link, "REFUSED_WITHIN_S", 0.05)
+
+    async def test(name: str, launcher: Any) -> None:
+        with listen(name) as listener:
+            asking = asyncio.ensure_future(connect_to_agent(name, "here", SECRET, launcher))
+            await asyncio.sleep(0)  # it has called
+            first, _ = listener.accept()
+            asyncio.get_running_loop().call_later(0.1, first.close)  # the agent's patience is over
+            agent = await accept(listener, SECRET)
+            caller = await asking
+            assert agent is not None
+            assert caller is not None
+            with agent, caller:
+                caller.sendall(b"hello")
+                assert agent.recv(100) == b"hello"
+
+    run(test)

@@ -21,6 +21,11 @@ LARGEST_ID = 2**53 - 1
 
 NAME_OF_JOB = Text("a name of letters, digits, dots, dashes and underscores", "digits",
                    like=r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # fmt: skip
+ALIAS = Text(
+    "an alias of letters, digits and ._-, but not latest, which always means the newest version",
+    "candidate",
+    like=r"(?!latest$)[A-Za-z][A-Za-z0-9._-]{0,99}",
+)
 USER_NAME = Text("a name of letters, digits and ._@-", "ann", like=r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 VARIABLE_NAME = Text("a name of letters, digits and underscores", "HF_TOKEN",
                      like=r"[A-Za-z_][A-Za-z0-9_]{0,199}")  # fmt: skip

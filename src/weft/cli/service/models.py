@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weft.cli.jobs.options import (
+    ALIAS,
     JOB,
     confirm,
     json_option,
@@ -27,11 +28,6 @@ _WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 MODEL = Text("the name of a model", "digits", like=_WORD)
 REFERENCE = Text("a model, or one version of it", "digits@3", like=_WORD + r"(@[0-9]{1,9})?")
 VERSION = Text("one version of a model", "digits@3", like=_WORD + r"@[0-9]{1,9}")
-ALIAS = Text(
-    "an alias of letters, digits and ._-, but not latest, which always means the newest version",
-    "candidate",
-    like=r"(?!latest$)[A-Za-z][A-Za-z0-9._-]{0,99}",
-)
 PATH = Text("the path of a file among a job's outputs", "model.onnx", like=r"[^\x00-\x1f]{1,1024}")
 
 

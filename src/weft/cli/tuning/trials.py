@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from weft.cli.jobs.options import NAME_OF_JOB, json_option, print_data, url_option
+from weft.cli.jobs.options import ALIAS, NAME_OF_JOB, json_option, print_data, url_option
 from weft.cli.paths import OutputFolder
 from weft.cli.tuning.found import STUDY, TRIAL, ask, find_state, folder_of, service_number, state_of
 from weft.cli.tuning.tune import point_of
@@ -65,7 +65,7 @@ def promote(name: str, trial: int, until: int | None, url: str | None, as_json: 
 @click.option("--trial", type=TRIAL, help="Another trial than the best.")
 @click.option("--path", type=Text("a file that the trial saved", "model.onnx"), metavar="FILE",
               help="Which of its ONNX files, if there are several.")  # fmt: skip
-@click.option("--alias", type=NAME_OF_JOB, help="A name for the version, such as production.")
+@click.option("--alias", type=ALIAS, help="A name for the version, such as production.")
 @click.option("--store", type=OutputFolder(), metavar="FOLDER", help="Another model store than the user's.")
 @url_option
 @json_option

@@ -37,6 +37,8 @@ CHUNK_BYTES = 1 << 16  # read at a time
 LONGEST_LINE_BYTES = 64 << 20
 DRAIN_S = 2.0  # for a launcher to take the last messages of an agent
 PROOF_S = 5.0  # for a launcher that comes back to prove that it knows the secret of the run
+REFUSED_WITHIN_S = PROOF_S / 2  # an end that does not know the secret says so at once
+PROOF_TRIES = 3  # a starved host may take longer than that, and must not be given a second agent for it
 LOOK_S = 0.2  # between two looks whether the launcher is still there
 
 
@@ -197,12 +199,24 @@ async def connect_to_agent(run: str, host: str, secret: str, launcher: LauncherL
     An agent that was stopped answers when it goes on; until then it has the run, and is waited for. Raises
     ConnectError if the launcher goes first.
     """
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(_socket_name(run, host))
-    except OSError:
-        connection.close()
-        return None
+    for _ in range(PROOF_TRIES):
+        began_s = time.monotonic()
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(_socket_name(run, host))
+        except OSError:
+            connection.close()
+            return None
+        proven = await _proven_to_agent(connection, secret, launcher)
+        if proven is not None or time.monotonic() - began_s < REFUSED_WITHIN_S:
+            return proven
+    return None
+
+
+async def _proven_to_agent(
+    connection: socket.socket, secret: str, launcher: LauncherLink
+) -> socket.socket | None:
+    """Return a connection to an agent once both ends have proven themselves; None if one of them could not."""
     proving = asyncio.ensure_future(_proven(connection, partial(greet, connection, secret)))
     while not proving.done() and not launcher.lost:
         await asyncio.wait({proving}, timeout=LOOK_S)
