@@ -165,6 +165,9 @@ def test_the_rate_grows_with_what_the_rows_tell() -> None:
     assert rate(12_000) == 0.2
     assert rate(12_000, n_estimators=200) == rate(12_000, loss="absolute_error") == 0.1
     assert rate(12_000, learning_rate=0.03) == 0.03
+    X = np.arange(12_000, dtype=np.float64)[:, None]
+    light = GradientBoostingRegressor(n_estimators=1, max_depth=1).fit(X, X[:, 0] % 7, np.full(12_000, 1e-4))
+    assert light.learning_rate_ == 0.2, "weights that sum to about one tell no less"
     rare = np.arange(30_000) % 100 == 0
     model = GradientBoostingClassifier(n_estimators=2).fit(np.arange(30_000)[:, None], rare)
     assert model.learning_rate_ == 0.1, "of a rare class few rows tell anything"
@@ -188,8 +191,22 @@ def test_held_out_losses_are_those_of_the_first_rounds(count: int) -> None:
     first = model.first_rounds(3)
     np.testing.assert_allclose(first.predict_proba(X), list(model.staged_predict_proba(X))[2])
     assert (first.n_estimators_, len(first.trees_), model.n_estimators_) == (3, 3, 8)
+    np.testing.assert_array_equal(first.validation_loss_, model.validation_loss_[:3])
     with pytest.raises(ValueError, match="count must be between 1 and 8, got 9"):
         model.first_rounds(9)
+    model.set_params(n_iter_no_change=None).fit(X, y)
+    assert not hasattr(model, "validation_loss_"), "no rows were held out"
+
+
+@pytest.mark.parametrize("rate", [None, True, -0.1, np.nan])
+def test_a_learning_rate_is_a_number(rate: Any) -> None:
+    with pytest.raises(ValueError, match="learning_rate must be a number at least 0, got"):
+        GradientBoostingClassifier(learning_rate=rate).fit([[0.0], [1.0]], [0, 1])
+
+
+def test_a_learning_rate_in_words_is_auto() -> None:
+    with pytest.raises(ValueError, match="learning_rate must be a number at least 0 or 'auto', got 'fast'"):
+        GradientBoostingClassifier(learning_rate="fast").fit([[0.0], [1.0]], [0, 1])
 
 
 def test_missing_values_and_sparse_tables() -> None:

@@ -37,8 +37,9 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):  # type: ig
 
     Parameters and attributes are those of scikit-learn's GradientBoostingClassifier, with some of its histogram twin:
     `max_bins`, `l2_regularization`, `categorical_features` ("from_dtype": a frame's categorical columns; names, places
-    or a mask), `monotonic_cst` and `interaction_cst`, and its defaults: up to 31 leaves of at least 20 rows. An L2
-    penalty of 1 is XGBoost's. `learning_rate="auto"` is 0.1, and up to 0.2 on tables of many rows. Missing values are
+    or a mask), `monotonic_cst` and `interaction_cst`, and its defaults: up to 31 leaves of at least 20 rows. Two are
+    others: an L2 penalty of 1, as in XGBoost, and `learning_rate="auto"`: 0.1, and up to 0.2 on tables of many rows,
+    kept as `learning_rate_`. `validation_loss_` has the loss of held-out rows after each round. Missing values are
     allowed. Trees are judged by first and second derivatives; `criterion` has no effect. Columns of more
     than 255 categories become ordered target statistics.
     """

@@ -32,7 +32,7 @@ from weft.learn.trees.boosted.losses import (
     BoostingLoss,
 )
 from weft.learn.trees.boosted.moving import add_coded_round, align, can_be_coded
-from weft.learn.trees.boosted.rate import LEAST, automatic_rate
+from weft.learn.trees.boosted.rate import LEAST, automatic_rate, mean_weight
 from weft.learn.trees.boosted.rounds import RoundSettings, Rows, boosting_round
 from weft.learn.trees.boosted.statistics import (
     NO_STATISTICS,
@@ -159,6 +159,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         rows = Rows(codes, y, weights, raw)
         alive = np.flatnonzero(weights > 0).astype(np.int32)
         past: list[float] = []
+        vars(self).pop("validation_loss_", None)  # of an earlier fit
         waiting: list[list[tuple[Grown, Array]]] = []
         asked = monitor is not None or tested is not None  # for the trees so far
         for done in range(len(self.trees_), self.n_estimators):
@@ -192,6 +193,9 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         model = copy(self)
         model.trees_, model.train_score_ = self.trees_[:count], self.train_score_[:count]
         model.n_estimators_ = model.n_iter_ = count
+        if hasattr(self, "validation_loss_"):
+            before = len(self.trees_) - len(self.validation_loss_)  # rounds of earlier fits
+            model.validation_loss_ = self.validation_loss_[: max(0, count - before)]
         model._packed = PackedCache()
         return model
 
@@ -322,7 +326,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             min_gain=float(self.min_impurity_decrease) * float(weights.sum()),
             max_features=self.max_features_,
             max_leaves=self.max_leaf_nodes or 0,
-            l2=self._penalty(weights),
+            l2=float(self.l2_regularization) * mean_weight(weights),  # light rows bear a lighter penalty
             constraints=self._constraints(),
         )
 
@@ -331,11 +335,6 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         if self.learning_rate == "auto":
             return automatic_rate(self._loss, raw, y, weights, int(self.n_estimators))
         return float(self.learning_rate)
-
-    def _penalty(self, weights: Array) -> float:
-        """Return the L2 penalty: as asked for where rows weigh one or more on average, and as much less as they do."""
-        heavy, many = sum_over_workers([float(weights.sum()), float((weights > 0).sum())])
-        return float(self.l2_regularization) * min(1.0, float(heavy) / max(float(many), 1.0))
 
     def _constraints(self) -> Constraints:
         """Return what trees must keep to; kinds of boosting without these parameters have none."""
@@ -429,8 +428,12 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return X, y
 
     def _check(self) -> None:
-        if self.learning_rate != "auto":
+        if not isinstance(self.learning_rate, str):
             inputs.check_number("learning_rate", self.learning_rate)
+        elif self.learning_rate != "auto":
+            raise ValueError(
+                f"learning_rate must be a number at least 0 or 'auto', got {self.learning_rate!r}"
+            )
         inputs.check_count("n_estimators", self.n_estimators, least=1)
         inputs.check_number("l2_regularization", self.l2_regularization)
         inputs.check_number("min_impurity_decrease", self.min_impurity_decrease)

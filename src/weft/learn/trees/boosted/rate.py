@@ -26,10 +26,17 @@ def automatic_rate(loss: BoostingLoss, raw: Array, y: Array, weights: Array, rou
     """
     if loss.curved is None or hasattr(loss, "leaf"):
         return LEAST
+    known = KNOWN * mean_weight(weights)
     (most,) = sum_over_workers([float(weights.sum()) * loss.curved])
-    if most <= KNOWN or rounds >= 2 * ROUNDS:
+    if most <= known or rounds >= 2 * ROUNDS:
         return LEAST
     _, second, _ = loss.derivatives(raw, y, weights)
     (told,) = sum_over_workers([second.sum(axis=0, dtype=np.float64)])
-    rate = min(MOST, LEAST * sqrt(float(told.min()) / KNOWN))
+    rate = min(MOST, LEAST * sqrt(float(told.min()) / known))
     return max(LEAST, rate * min(1.0, ROUNDS / rounds))
+
+
+def mean_weight(weights: Array) -> float:
+    """Return what rows of any weight weigh on average, one at most: weights of one and more count rows."""
+    heavy, many = sum_over_workers([float(weights.sum()), float((weights > 0).sum())])
+    return min(1.0, float(heavy) / max(float(many), 1.0))
