@@ -145,7 +145,7 @@ def test_bad_files_are_named_and_the_others_kept(tmp_path: Path) -> None:
     (tmp_path / "data" / "part-1.parquet").write_bytes(b"PAR1 nothing")
     pq.write_table(pa.table({"c0": [1.0], "y": [1]}), tmp_path / "data" / "part-2.parquet")
     with pytest.warns(
-        UserWarning, match=r"left out are 0 rows and 2 files: .*part-1.parquet must be a readable"
+        UserWarning, match=r"0 rows and 2 files were left out: .*part-1.parquet must be a readable"
     ):
         model = LogisticRegression().fit(tmp_path / "data", "y")
     assert model.n_features_in_ == 3

@@ -124,7 +124,7 @@ def _converted(sources: list[Any], folder: Path, target: str, memory: str | int 
     if not report.clean:
         told = "; ".join(report.lines()[:3])
         warnings.warn(
-            f"left out are {plural(report.bad_rows, 'row')} and {plural(len(report.bad_files), 'file')}: {told}",
+            f"{plural(report.bad_rows, 'row')} and {plural(len(report.bad_files), 'file')} were left out: {told}",
             stacklevel=5,
         )
     return table
