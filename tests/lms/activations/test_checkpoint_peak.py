@@ -18,12 +18,15 @@ from tests.lms.stage import assert_equal, back
 from torch import Tensor, nn
 
 from weft import lms
+from weft.errors import BudgetError
 from weft.lms.activations.engine import ActivationEngine
 from weft.lms.activations.tape import Tape
+from weft.lms.blocks.calling import RepeatedBlocks
 from weft.lms.device.simulated import SimulatedTransfer
+from weft.lms.planning.learned import Planning
 from weft.lms.planning.playback import play
 from weft.lms.planning.recording import Rates, Recording, SavedSite
-from weft.lms.planning.search import kept
+from weft.lms.planning.search import PlanSoFar, kept
 
 MB = 10**6
 Step = Callable[[], Tensor]
@@ -192,3 +195,31 @@ def test_a_small_tensor_that_is_larger_than_planned_asks_for_little_room() -> No
     engine.start(10 * MB, kept(recording, 10 * MB), None, varied=True)
     engine._note_size(0, 10 * 64)
     assert MB < engine._spare() < 1.3 * MB
+
+
+def test_an_error_of_the_user_is_told_where_no_plan_fits_without_calling_modules_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_plan(*_: object, **__: object) -> PlanSoFar:
+        raise BudgetError("no plan fits")
+
+    monkeypatch.setattr(Planning, "_planned_with_margin", no_plan)
+    torch.manual_seed(0)
+    model, loss = graph()
+    _, limit = by_hand(model, partial(loss, model, 0))
+    transfer = device(model)
+    with lms.fit(limit, transfer=transfer) as session:
+        back(loss(model, 0))
+    assert all(shape.without for shape in session.planning.shapes.known.values())
+    for step in range(1, 3):  # in one of these, modules are tried
+        with pytest.raises(ZeroDivisionError), lms.fit(limit, transfer=transfer):
+            loss(model, step) / (1 // 0)
+
+    def run() -> None:
+        with lms.fit(limit, transfer=transfer):
+            back(loss(model, 3))
+
+    run()  # recorded anew
+    monkeypatch.setattr(RepeatedBlocks, "may_repeat", lambda *_: False)
+    with pytest.raises(BudgetError, match="no plan fits"):
+        run()

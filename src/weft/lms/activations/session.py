@@ -385,7 +385,7 @@ class BudgetSession:
             if self.step.is_known and not failed:
                 self._learn()
             else:
-                self.planning.tried(self._trying or self._plain, False)
+                self.planning.tried(self._trying or self._plain, False, failed)
         finally:
             self._contexts.close()
             self._recorder = None

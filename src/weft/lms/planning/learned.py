@@ -157,8 +157,10 @@ class Planning:
         self.shapes.add(key, shape)
         return shape
 
-    def tried(self, shape: StepShape | None, may_call: bool) -> None:
-        """Take in whether the modules that a shape wants to call again may be."""
+    def tried(self, shape: StepShape | None, may_call: bool, failed: bool = False) -> None:
+        """Take in whether the modules that a shape wants to call again may be; they may not if the step `failed`, whose
+        own error is told then.
+        """
         if shape is None:
             return
         for each in (shape, shape.origin) if shape.origin is not None else (shape,):
@@ -167,6 +169,8 @@ class Planning:
         if not may_call:
             if shape.without is not None:
                 self.shapes.forget(shape)
+                if failed:
+                    return
                 raise shape.without
             self._replan(shape, shape.recording, shape.plan)  # by what is known of launching
 
