@@ -33,6 +33,16 @@ from weft.learn import GradientBoostingClassifier, GradientBoostingRegressor  # 
 
 Array = np.ndarray[Any, Any]
 
+# Ours: those that were measured, whatever the defaults become.
+SETTINGS: dict[str, Any] = {
+    "max_depth": 6,
+    "max_leaf_nodes": None,
+    "learning_rate": 0.1,
+    "l2_regularization": 0.0,
+    "n_jobs": 1,
+    "random_state": 0,
+}
+
 
 @dataclass
 class ShapeTask:
@@ -58,12 +68,8 @@ def sparse_boosting() -> ShapeTask:
     y = (scores + random.logistic(size=60_000) > 0).astype(np.int64)
     # LightGBM's lead in quality is its 20 rows a leaf: with one row, as here and in XGBoost by default, it has none.
     runners: dict[str, Callable[[], Any]] = {
-        "weft": lambda: GradientBoostingClassifier(
-            max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0
-        ),
-        "weft, one row a leaf": lambda: GradientBoostingClassifier(
-            max_depth=6, min_samples_leaf=1, max_leaf_nodes=None, n_jobs=1, random_state=0
-        ),
+        "weft": lambda: GradientBoostingClassifier(**SETTINGS),
+        "weft, one row a leaf": lambda: GradientBoostingClassifier(min_samples_leaf=1, **SETTINGS),
     } | rivals("Classifier", depth=6)
     return ShapeTask("sparse-boosting", 1, X, y, 50_000, area, "AUC", runners)
 
@@ -75,9 +81,9 @@ def sparse_counts() -> ShapeTask:
     X.data = np.ceil(random.exponential(size=X.nnz) * 2).astype(np.float32)
     scores = X @ (random.standard_normal(1_000) * (random.random(1_000) < 0.1))
     y = (scores - 2 * scores.std() + random.logistic(size=40_000) > 0).astype(np.int64)
-    runners: dict[str, Callable[[], Any]] = {
-        "weft": lambda: GradientBoostingClassifier(max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0)
-    } | rivals("Classifier", depth=6)
+    runners: dict[str, Callable[[], Any]] = {"weft": lambda: GradientBoostingClassifier(**SETTINGS)} | rivals(
+        "Classifier", depth=6
+    )
     return ShapeTask("sparse-counts", 1, X, y, 32_000, area, "AUC", runners)
 
 
@@ -95,12 +101,8 @@ def many_categories() -> ShapeTask:
     y = (scores + random.logistic(size=rows) > 0).astype(np.int64)
     places = [0, 1, 2, 3, 4]
     runners: dict[str, Callable[[], Any]] = {
-        "weft": lambda: GradientBoostingClassifier(
-            max_depth=6, max_leaf_nodes=None, categorical_features=places, n_jobs=1, random_state=0
-        ),
-        "weft, as numbers": lambda: GradientBoostingClassifier(
-            max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0
-        ),
+        "weft": lambda: GradientBoostingClassifier(categorical_features=places, **SETTINGS),
+        "weft, as numbers": lambda: GradientBoostingClassifier(**SETTINGS),
     }
     if find_spec("lightgbm"):
         runners["LightGBM"] = lambda: Framed(lightgbm("Classifier", 6), places)
@@ -114,9 +116,9 @@ def regression() -> ShapeTask:
     X = random.standard_normal((360_000, 20), dtype=np.float32)
     y = X[:, 0] * X[:, 1] + np.sin(2 * X[:, 2]) + X[:, 3] * (X[:, 4] > 0) + 0.3 * X[:, 5:12].sum(axis=1)
     y = (y + 0.5 * random.standard_normal(len(y))).astype(np.float32)
-    runners: dict[str, Callable[[], Any]] = {
-        "weft": lambda: GradientBoostingRegressor(max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0)
-    } | rivals("Regressor", depth=6)
+    runners: dict[str, Callable[[], Any]] = {"weft": lambda: GradientBoostingRegressor(**SETTINGS)} | rivals(
+        "Regressor", depth=6
+    )
     return ShapeTask("regression", 2, X, y, 300_000, root_error, "RMSE", runners)
 
 
@@ -202,9 +204,7 @@ def ours_and_theirs(kind: str, **options: Any) -> dict[str, Callable[[], Any]]:
         more = {"subsample_freq": 1} if "LGBM" in type(theirs).__name__ and "subsample" in options else {}
         return theirs.set_params(**options, **more)
 
-    runners: dict[str, Callable[[], Any]] = {
-        "weft": lambda: make(max_depth=6, max_leaf_nodes=None, n_jobs=1, random_state=0, **options)
-    }
+    runners: dict[str, Callable[[], Any]] = {"weft": lambda: make(**SETTINGS | options)}
     for name, rival in rivals(kind, depth=6).items():
         runners[name] = lambda rival=rival: with_options(rival())  # type: ignore[misc]
     return runners

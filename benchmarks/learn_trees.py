@@ -77,7 +77,12 @@ def boosting_task(rows: int, threads: int) -> TreeTask:
         Runner(
             "weft",
             lambda: GradientBoostingClassifier(
-                max_depth=6, max_leaf_nodes=None, n_jobs=threads, random_state=0
+                max_depth=6,
+                max_leaf_nodes=None,
+                learning_rate=0.1,
+                l2_regularization=0.0,
+                n_jobs=threads,
+                random_state=0,
             ),
         ),
         Runner("scikit-learn HistGB", hist_boosting),
