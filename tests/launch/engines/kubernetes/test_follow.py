@@ -132,6 +132,26 @@ class OtherPodFailed(LateWatch):
         }
 
 
+class PodTakenAway(OtherPodFailed):
+    """A cluster that takes the second pod away, and tells so in states that all come at once."""
+
+    def watch_pods(self, selector: str, over: threading.Event) -> Iterator[dict[str, Data]]:
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        first, second = self.by_name().values()
+        second["status"] = {"phase": "Running", "conditions": [target]}
+        yield {"digits-0": first, "digits-1": second}
+        yield {"digits-0": first}
+        over.wait()
+
+    def pods(self, selector: str) -> list[Data]:
+        return [self.by_name()["digits-0"]]
+
+
+def test_a_pod_that_is_gone_before_it_is_looked_at_was_taken_away(tmp_path: Path) -> None:
+    done = follow_to_end(PodTakenAway(), tmp_path)
+    assert "weft: digits-1 is taken away: EvictionByEvictionAPI" in done.said
+
+
 class OtherPodFailedUnheard(OtherPodFailed):
     """The same, of which the watch has told nothing yet."""
 

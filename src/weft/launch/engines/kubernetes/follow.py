@@ -58,6 +58,9 @@ class RunFollower:
     maker: Data | None = None  # what makes the Job, where we have not made it ourselves
     lease: JobLease | None = None
     _pods: dict[str, Data] = field(default_factory=dict)
+    _leaving: dict[str, Data] = field(
+        default_factory=dict
+    )  # pods that the cluster takes away, by their identities
     _news: SimpleQueue[str] = field(default_factory=SimpleQueue)
     _over: threading.Event = field(default_factory=threading.Event)
     _said: set[tuple[str, str]] = field(default_factory=set)
@@ -137,6 +140,10 @@ class RunFollower:
     def _watch(self) -> None:
         try:
             for pods in self.api.watch_pods(self._selector, self._over):
+                # Of states that come at once only the last one is looked at, in which such a pod may be gone already.
+                self._leaving.update(
+                    {pod["metadata"]["uid"]: pod for pod in pods.values() if why_leaving(pod)}
+                )
                 self._pods = pods
                 self._news.put("pods")
         except WeftError as error:
@@ -163,12 +170,13 @@ class RunFollower:
         return ended | {pod["metadata"]["name"]: pod for pod in pods if uid is not None and is_of(pod, uid)}
 
     def _look_at_pods(self, pods: dict[str, Data]) -> None:
+        for identity, pod in list(self._leaving.items()):
+            if self._job.uid is not None and is_of(pod, self._job.uid):
+                self._say_once(identity, f"weft: {self._host(pod)} is taken away: {why_leaving(pod)}")
         for name, pod in sorted(pods.items(), key=lambda item: age_of(item[1])):
             host = self._host(pod)
             if why := why_pending(pod):
                 self._say_once(host, f"weft: {host} waits: {why}")
-            if terminated(pod) is None and (why := why_leaving(pod)):
-                self._say_once(pod["metadata"]["uid"], f"weft: {host} is taken away: {why}")
             if beside := runs_beside(pod):
                 self._say_once(
                     pod["metadata"]["uid"], f"weft: {host} has ended, but not {', '.join(beside)} beside it"
