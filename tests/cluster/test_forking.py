@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+from testing.cluster.cluster import VirtualCluster
+from testing.forking.hosts import HostForks
 from testing.forking.learned import TIMES, Learned, learnable
 from testing.forking.server import ForkServer
 
@@ -56,3 +60,13 @@ def test_a_fork_ends_as_an_interpreter_does(forks: ForkServer, tmp_path: Path) -
         )
         assert (done.returncode, done.stderr) == (3, "")
         assert done.stdout.split("\n") == ["the program", "a thread", "at exit", "destroyed", ""]
+
+
+def test_servers_on_hosts_are_waited_for_before_the_hosts_end(
+    new_cluster: Callable[..., VirtualCluster], forks: ForkServer
+) -> None:
+    cluster = new_cluster(1)
+    with HostForks(cluster, forks):
+        (server,) = map(psutil.Process, cluster.servers)
+        assert server.is_running()
+    assert not server.is_running()  # nor a zombie, for which its host would wait
