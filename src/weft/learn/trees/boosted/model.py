@@ -60,6 +60,7 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     trees_: list[list[BoostedTree]]  # of each round, one for each output
     start_: Array
     train_score_: Array
+    validation_loss_: Array  # where there were held-out rows
     _loss: BoostingLoss
     _categories: Categories
     _statistics: TargetStatistics = NO_STATISTICS
@@ -159,7 +160,8 @@ class GradientBoosting(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         rows = Rows(codes, y, weights, raw)
         alive = np.flatnonzero(weights > 0).astype(np.int32)
         past: list[float] = []
-        vars(self).pop("validation_loss_", None)  # of an earlier fit
+        if hasattr(self, "validation_loss_"):  # of an earlier fit
+            del self.validation_loss_
         waiting: list[list[tuple[Grown, Array]]] = []
         asked = monitor is not None or tested is not None  # for the trees so far
         for done in range(len(self.trees_), self.n_estimators):
