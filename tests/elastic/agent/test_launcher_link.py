@@ -41,17 +41,22 @@ def listen(name: str) -> socket.socket:
     return listener
 
 
+def assert_connected(agent: socket.socket | None, caller: socket.socket | None) -> None:
+    """Both ends are there, and what one sends the other receives."""
+    assert agent is not None
+    assert caller is not None
+    with agent, caller:
+        caller.sendall(b"hello")
+        assert agent.recv(100) == b"hello"
+
+
 def test_both_ends_that_know_the_secret_meet() -> None:
     async def test(name: str, launcher: Any) -> None:
         with listen(name) as listener:
             agent, caller = await asyncio.gather(
                 accept(listener, SECRET), connect_to_agent(name, "here", SECRET, launcher)
             )
-            assert agent is not None
-            assert caller is not None
-            with agent, caller:
-                caller.sendall(b"hello")
-                assert agent.recv(100) == b"hello"
+            assert_connected(agent, caller)
 
     run(test)
 
@@ -122,10 +127,6 @@ def test_an_agent_whose_proof_took_too_long_is_asked_again(monkeypatch: pytest.M
             asyncio.get_running_loop().call_later(0.1, first.close)  # the agent's patience is over
             agent = await accept(listener, SECRET)
             caller = await asking
-            assert agent is not None
-            assert caller is not None
-            with agent, caller:
-                caller.sendall(b"hello")
-                assert agent.recv(100) == b"hello"
+            assert_connected(agent, caller)
 
     run(test)

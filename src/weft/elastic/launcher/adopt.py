@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -178,9 +177,10 @@ class AdoptingLauncher(ElasticLauncher):
     def _on_attached(self, host: HostRecord, event: AgentAttached) -> None:
         if self._settling:
             self._take_environment(event.env)
-            placed = (each for each in (host, *self._hosts.values()) if each.site is not None)
-            for one in islice(placed, 1):  # of a witness nothing is planned
-                self._recruits.plan_workers(one)
+            # Of a witness, which has no site, nothing is planned.
+            placed = next((one for one in (host, *self._hosts.values()) if one.site is not None), None)
+            if placed is not None:
+                self._recruits.plan_workers(placed)
         super()._on_attached(host, event)
 
     def _take_environment(self, env: Mapping[str, str]) -> None:
